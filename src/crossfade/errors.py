@@ -2,6 +2,7 @@
 
     CrossfadeError
     ├── BadInput            exit 2   a file, an array or an option is wrong
+    │   ├── BadRow          exit 2   one row of an array cannot be used
     │   ├── MissingExtra    exit 2   an optional dependency is not installed
     │   └── BadUpgrade      exit 2   an upgrade folder is incomplete or was changed
     ├── NotCompatible       exit 1   a verdict failed
@@ -34,6 +35,52 @@ class BadInput(CrossfadeError):
     """A file, an array or an option that cannot be used."""
 
     exit_code = 2
+
+
+class BadRow(BadInput):
+    """One row of an array that cannot be used; rows count from 0.
+
+    >>> str(BadRow(17, "has a NaN", where="pairs.npz", side="new", step="re-embed it"))
+    "pairs.npz: row 17 of 'new' has a NaN → re-embed it"
+
+    Code that sees only a piece of a file raises with the row of the piece; its caller, who knows
+    where the piece came from, raises again with the row of the file:
+
+    >>> str(BadRow(17, "has a NaN").moved(1000, where="old.npy"))
+    'old.npy: row 1017 has a NaN'
+    """
+
+    def __init__(
+        self,
+        row: int,
+        problem: str,
+        *,
+        where: object = None,
+        side: str | None = None,
+        step: str | None = None,
+    ) -> None:
+        place = f"row {row}" if side is None else f"row {row} of '{side}'"
+        super().__init__(f"{place} {problem}", where=where, step=step)
+        self.row = row
+        self.cause_of_row = problem
+        self.side = side
+
+    def moved(
+        self,
+        offset: int,
+        *,
+        where: object = None,
+        side: str | None = None,
+        step: str | None = None,
+    ) -> BadRow:
+        """The same error, `offset` rows further on; what is not named is kept."""
+        return BadRow(
+            self.row + offset,
+            self.cause_of_row,
+            where=self.where if where is None else where,
+            side=self.side if side is None else side,
+            step=self.step if step is None else step,
+        )
 
 
 class MissingExtra(BadInput):

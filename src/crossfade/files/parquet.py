@@ -1,0 +1,86 @@
+"""`.parquet`: a table whose vector column is a list of floats; the other columns are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crossfade.errors import BadInput
+from crossfade.files.choice import check_values, only
+from crossfade.files.contract import ArrayInfo, Layout, Source
+from crossfade.files.guards import file_size, reading
+from crossfade.files.rawrows import check_rows
+from crossfade.files.table import infos, table_source, whole_column
+
+_BUFFER = 1 << 20
+
+
+def arrays(path: Path) -> tuple[ArrayInfo, ...]:
+    """The columns of the table."""
+    with _opened(path) as file:
+        return infos(file.schema_arrow, file.metadata.num_rows)
+
+
+def source(path: Path, column: str | None) -> Source:
+    """One list column as vectors."""
+    with _opened(path) as file:
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+    return table_source(path, column, schema, rows, partial(_scan, path))
+
+
+def values(path: Path, name: str | None) -> pa.Array:
+    """One column, whole."""
+    with _opened(path) as file:
+        info = only(path, infos(file.schema_arrow, file.metadata.num_rows), name)
+        check_values(path, info)
+        kind = file.schema_arrow.field(info.name).type
+    return whole_column(path, info.name, _scan(path, 1 << 16, [info.name]), kind)
+
+
+def write(path: Path, batches: Iterable[pa.RecordBatch], layout: Layout) -> None:
+    """Write the table, a row group for each batch so that no more than a batch is held."""
+    others = [name for name in layout.schema.names if name != layout.column]
+    rows = 0
+    # Vectors hardly ever repeat a number: a dictionary or statistics of them only cost time.
+    with (
+        path.open("xb") as file,
+        pq.ParquetWriter(
+            file, layout.schema, use_dictionary=others or False, write_statistics=others or False
+        ) as writer,
+    ):
+        for batch in batches:
+            writer.write_table(pa.Table.from_batches([batch], layout.schema))
+            rows += batch.num_rows
+        check_rows(rows, layout)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    file_size(path)
+    with reading(path):
+        try:
+            # A small buffer, so that a row group is read as it is decoded and not before.
+            with path.open("rb") as raw, pq.ParquetFile(raw, buffer_size=_BUFFER) as file:
+                yield file
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise BadInput(
+                f"is not a parquet file, or is damaged ({_first_line(error)})",
+                where=path,
+                step="copy or write it again",
+            ) from error
+
+
+def _scan(path: Path, size: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    with _opened(path) as file:
+        yield from file.iter_batches(batch_size=size, columns=columns)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

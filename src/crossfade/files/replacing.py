@@ -1,0 +1,92 @@
+"""Writing all of a file or folder, or nothing of it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from crossfade.errors import BadInput
+from crossfade.files.guards import cannot_write
+
+
+@contextmanager
+def replacing(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary name beside `path`; what was made there takes the place of `path` at the end.
+
+    After any exception the temporary file or folder is gone and `path` is as it was. Whoever looks
+    at `path` meanwhile sees what was there before, never a part of what is being written.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with replacing(target) as temporary:
+    ...     _ = temporary.write_text("done")
+    >>> target.read_text()
+    'done'
+    """
+    refuse_existing(path, overwrite=overwrite)
+    # A link is written through, so that it goes on pointing where its owner wanted it to.
+    final = path.resolve()
+    temporary = final.with_name(f".{final.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        try:
+            yield temporary
+            _sync(temporary)
+            refuse_existing(path, overwrite=overwrite)
+            _put(temporary, final)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+    except BaseException:
+        _remove(temporary)
+        raise
+
+
+def refuse_existing(path: Path, *, overwrite: bool) -> None:
+    """Raise if `path` is there and may not be replaced."""
+    if not overwrite and os.path.lexists(path):
+        raise BadInput("already exists", where=path, step="name another file, or add --overwrite")
+
+
+def _sync(path: Path) -> None:
+    """Ask the disk to keep what was written before the name points to it."""
+    if path.is_dir():
+        for inner in path.rglob("*"):
+            if inner.is_file():
+                _sync(inner)
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _put(temporary: Path, final: Path) -> None:
+    if temporary.is_dir() and final.exists():
+        # A folder cannot be renamed onto a full one, so the old one steps aside for a moment.
+        aside = temporary.with_name(f"{temporary.name}.before")
+        final.rename(aside)
+        try:
+            temporary.rename(final)
+        except OSError:
+            aside.rename(final)
+            raise
+        _remove(aside)
+    else:
+        temporary.replace(final)
+    with suppress(OSError):  # Some file systems cannot sync a folder; the rename stands regardless.
+        handle = os.open(final.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)

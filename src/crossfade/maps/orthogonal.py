@@ -1,0 +1,119 @@
+"""The orthogonal group O(n), home of the backward map B⊥ = exp(P) of Section 3.2.
+
+P is skew-symmetric (Pᵀ = −P) and its upper triangle holds the parameters. The exponential only
+reaches rotations (determinant +1); a closed-form start may be a reflection, so training writes
+B = exp(P)·B₀ or, for the same set at a twentieth of the cost, B = cayley(P)·B₀.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Orthogonal:
+    """x ↦ W x with W Wᵀ = I: lengths and angles are kept exactly.
+
+    >>> turn = Orthogonal(np.array([[0.0, -1.0], [1.0, 0.0]], dtype=np.float32))
+    >>> turn(np.array([[3.0, 4.0]], dtype=np.float32))
+    array([[-4.,  3.]], dtype=float32)
+    """
+
+    kind: ClassVar[str] = "orthogonal"
+    weight: NDArray[np.float32]
+
+    @property
+    def in_dim(self) -> int:
+        return int(self.weight.shape[1])
+
+    @property
+    def out_dim(self) -> int:
+        return int(self.weight.shape[0])
+
+    def __call__(
+        self, x: NDArray[np.float32], out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        return np.matmul(x, self.weight.T, out=out)
+
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        return {"weight": self.weight}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, NDArray[np.float32]]) -> Orthogonal:
+        return cls(tensors["weight"])
+
+
+def skew(upper: NDArray[np.floating], n: int) -> NDArray[np.float64]:
+    """The skew-symmetric (n, n) matrix whose strict upper triangle, row by row, is `upper`.
+
+    >>> skew(np.array([1.0]), 2)
+    array([[ 0.,  1.],
+           [-1.,  0.]])
+    """
+    p = np.zeros((n, n))
+    p[np.triu_indices(n, 1)] = upper
+    return p - p.T
+
+
+def exp_map(upper: NDArray[np.floating], n: int) -> NDArray[np.float64]:
+    """B⊥ = exp(P), a rotation, from the n(n−1)/2 parameters of P.
+
+    >>> np.round(exp_map(np.array([np.pi]), 2), 6) + 0.0
+    array([[-1.,  0.],
+           [ 0., -1.]])
+    """
+    # scipy.linalg takes longer to import than everything a query server needs.
+    from scipy.linalg import expm
+
+    return np.asarray(expm(skew(upper, n)))
+
+
+def nearest_orthogonal(matrix: NDArray[np.floating]) -> NDArray[np.float64]:
+    """The orthogonal matrix nearest to `matrix` in Frobenius norm: its polar factor.
+
+    Training in float32 drifts from O(n) by round-off; a saved map may not.
+
+    >>> nearest_orthogonal(np.diag([2.0, -0.5]))
+    array([[ 1.,  0.],
+           [ 0., -1.]])
+    """
+    u, _, vt = np.linalg.svd(np.asarray(matrix, dtype=np.float64))
+    return np.asarray(u @ vt)
+
+
+def skew_tensor(upper: torch.Tensor, n: int) -> torch.Tensor:
+    """`skew` for training: differentiable in `upper`."""
+    import torch
+
+    p = torch.zeros(n, n, dtype=upper.dtype, device=upper.device)
+    rows, columns = torch.triu_indices(n, n, 1, device=upper.device)
+    p = p.index_put((rows, columns), upper)
+    return p - p.T
+
+
+def exp_tensor(upper: torch.Tensor, n: int) -> torch.Tensor:
+    """exp(P) for training, as the paper computes it at every step."""
+    import torch
+
+    return torch.matrix_exp(skew_tensor(upper, n))
+
+
+def cayley_tensor(upper: torch.Tensor, n: int) -> torch.Tensor:
+    """(I − P/2)⁻¹(I + P/2): every rotation without the eigenvalue −1, for one linear solve.
+
+    It agrees with exp(P) to second order at P = 0, so learning rates carry over.
+    """
+    import torch
+
+    half = skew_tensor(upper, n) / 2
+    eye = torch.eye(n, dtype=upper.dtype, device=upper.device)
+    solved: torch.Tensor = torch.linalg.solve(eye - half, eye + half)
+    return solved

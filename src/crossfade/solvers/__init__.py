@@ -1,0 +1,1 @@
+"""How the maps are learned: `closed_form`, `fast` (the default) and `paper`."""

@@ -1,0 +1,92 @@
+"""From pairs to a `Problem`: split, normalize, gather the moments, solve the closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossfade.errors import BadInput
+from crossfade.pairs import Pairs
+from crossfade.solvers.closed_form import choose_ridge, procrustes
+from crossfade.solvers.moments import Array, Moments, principal_axes
+from crossfade.solvers.problem import Problem, Rows, Selection
+from crossfade.solvers.settings import Settings
+from crossfade.solvers.split import validation_rows
+from crossfade.spaces import inverse_norms
+
+Float = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A problem, and what else the artefact records of it."""
+
+    problem: Problem
+    axes: Array | None
+    penalty: float
+    rows: int
+    validation_rows: int
+
+
+def normalized(x: Float, how: str, side: str) -> Float:
+    """Rows of unit length for `l2`, as they are for `none`."""
+    return x * inverse_norms(x, side)[:, None] if how == "l2" else x
+
+
+def prepare(pairs: Pairs, settings: Settings, report: Callable[[dict[str, Any]], None]) -> Prepared:
+    """One pass over the pairs; training rows are kept in memory only for the gradient solvers."""
+    if settings.rotate_old and pairs.old_dim <= pairs.new_dim:
+        raise BadInput(
+            f"rotate_old is for an old model of more dimensions than the new one; here "
+            f"{pairs.old_dim} and {pairs.new_dim}",
+            where=pairs.name,
+            step="leave rotate_old out",
+        )
+    held = validation_rows(pairs.rows, pairs.labels, settings.validation, settings.seed)
+    keep_training = settings.solver != "closed_form"
+    if keep_training:
+        pairs = pairs.load()
+    parts: dict[bool, list[tuple[Float, Float]]] = {True: [], False: []}
+
+    def training() -> Iterator[tuple[Float, Float]]:
+        done = 0
+        for batch in pairs.batches():
+            old = normalized(batch.old, settings.normalize_old, "old")
+            new = normalized(batch.new, settings.normalize_new, "new")
+            out = held[done : done + len(old)]
+            done += len(old)
+            parts[True].append((old[out], new[out]))
+            if keep_training:
+                parts[False].append((old[~out], new[~out]))
+            yield old[~out], new[~out]
+
+    moments = Moments.of(training(), pairs.old_dim, pairs.new_dim)
+    axes = principal_axes(moments) if settings.rotate_old else None
+    cross = moments.new_old if axes is None else moments.new_old @ axes.T
+    reached = min(pairs.old_dim, pairs.new_dim)
+
+    def rows(which: bool, mask: NDArray[np.bool_]) -> Rows:
+        old = np.concatenate([o for o, _ in parts[which]] or [np.empty((0, pairs.old_dim), "f4")])
+        new = np.concatenate([n for _, n in parts[which]] or [np.empty((0, pairs.new_dim), "f4")])
+        parts[which].clear()
+        turned = old if axes is None else (old @ axes.T).astype(np.float32)
+        placed = np.ascontiguousarray(turned[:, :reached])
+        labels = None if pairs.labels is None or not len(old) else pairs.labels[mask]
+        return Rows(old, new, placed, labels)
+
+    validation, train = rows(True, held), rows(False, ~held)
+    penalty, weight, bias = choose_ridge(moments, validation.old, validation.new)
+    problem = Problem(
+        settings=settings,
+        train=train,
+        selection=Selection(validation, settings.select_cases, settings.select_metrics),
+        moments=moments,
+        rotation=procrustes(cross),
+        ridge=(weight, bias),
+        report=report,
+    )
+    return Prepared(problem, axes, penalty, pairs.rows, int(held.sum()))

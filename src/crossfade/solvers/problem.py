@@ -1,0 +1,99 @@
+"""What every solver is given, and what every solver gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossfade.cases import case_vectors
+from crossfade.maps import Affine, Map, Mlp, NearOrthogonal, Orthogonal
+from crossfade.retrieval import Relevance, neighbours, relevant_ranks, same_class, score
+from crossfade.solvers.moments import Array, Moments
+from crossfade.solvers.settings import Settings
+
+BackwardMap = Orthogonal | NearOrthogonal | Affine
+ForwardMap = Affine | Mlp
+Scores = dict[str, dict[str, float]]
+GUARD = "B(new)/old"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Pairs ready for learning: normalized, and old also as the shared space sees it (`placed`).
+
+    `placed` is (rows, min(d, n)): rotated where asked, cut where old is longer, not padded.
+    """
+
+    old: NDArray[np.float32]
+    new: NDArray[np.float32]
+    placed: NDArray[np.float32]
+    labels: NDArray[np.int64] | None
+
+
+class Selection:
+    """Scores of a pair of maps on the validation split.
+
+    Relevant are the items of the query's class; without labels, its ten nearest neighbours under
+    the new model, which is what an upgrade is meant to bring (DESIGN decision on optional labels).
+    """
+
+    def __init__(self, rows: Rows, cases: Sequence[str], metrics: Sequence[str]) -> None:
+        self.rows = rows
+        self.cases = tuple(dict.fromkeys((*cases, GUARD)))
+        self.chosen = tuple(cases)
+        self.metrics = tuple(metrics)
+        self.relevant: Relevance = (
+            neighbours(rows.new) if rows.labels is None else same_class(rows.labels)
+        )
+
+    def scores(self, backward: Map, forward: Map) -> Scores:
+        """Every case and metric in percent."""
+        vectors = {
+            "old": self.rows.placed,
+            "new": self.rows.new,
+            "B(new)": backward(self.rows.new),
+            "F(old)": forward(self.rows.old),
+        }
+        out: Scores = {}
+        for case in self.cases:
+            query, gallery = case_vectors(case, vectors)
+            ranks = relevant_ranks(query, gallery, self.relevant)
+            out[case] = {metric: score(metric, ranks) for metric in self.metrics}
+        return out
+
+    def mean(self, scores: Scores) -> float:
+        """The number that is maximized: the mean over the chosen cases and metrics."""
+        return float(np.mean([scores[c][m] for c in self.chosen for m in self.metrics]))
+
+    def guarded(self, scores: Scores, closed: Scores) -> bool:
+        """Whether B(new)/old is at least the closed form's in every metric."""
+        return all(scores[GUARD][m] >= closed[GUARD][m] for m in self.metrics)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A fit to be done, with the closed form already at hand."""
+
+    settings: Settings
+    train: Rows
+    selection: Selection
+    moments: Moments
+    rotation: Array
+    ridge: tuple[Array, Array]
+    report: Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Learned maps, how they came about, and what to tell the user."""
+
+    backward: BackwardMap
+    forward: ForwardMap
+    scores: Scores
+    closed_scores: Scores
+    history: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,319 @@
+"""`Upgrade`: the two maps of an upgrade, learned, saved, loaded and applied."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crossfade import artefact
+from crossfade._version import __version__
+from crossfade.card import card
+from crossfade.cases import CASES
+from crossfade.errors import BadInput, BadUpgrade, MissingExtra
+from crossfade.maps import KINDS, Map
+from crossfade.maps.directed import Directed
+from crossfade.maps.near_orthogonal import deviation
+from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS, Settings
+from crossfade.spaces import Normalization, Side, fit_dim, inverse_norms
+
+# Learning needs scipy, pyarrow and perhaps torch; loading and applying must not wait for them.
+if TYPE_CHECKING:
+    from crossfade.pairs import Pairs
+    from crossfade.solvers.prepare import Prepared
+    from crossfade.solvers.problem import Scores, Solution
+
+Report = Callable[[dict[str, Any]], None]
+
+
+class Upgrade:
+    """A backward map B (new → shared) and a forward map F (old → shared), learned from pairs.
+
+    Parameters
+    ----------
+    backward_map : "orthogonal" keeps the new model's geometry exactly; "near-orthogonal" trades
+        up to `lam` of it for the task; "affine" keeps nothing.
+    forward_map : "mlp", "affine", or "auto": an mlp where the solver can train one.
+    solver : "fast" refines the closed form and keeps what validates; "closed_form" needs no torch
+        and no memory for the pairs; "paper" is the paper's recipe, for reproduction.
+    lam, alpha, regularizer, regularizer_weight : λ, the steepness α, one of smooth, heaviside, so,
+        srip, and its weight. For a near-orthogonal B; `lam=inf` is no regularization.
+    hidden : widths of the mlp's hidden layers; one layer of twice the shared dimension by default.
+    w1, w2, w3, w4 : weights of L_F, L_B, L_C and of L_contr(B(new), old). By default 10, 0, 1, 1
+        for "fast", which starts at the optimum of L_B, and 10, 10, 1, 0 for "paper".
+    temperature : of the contrastive losses.
+    epochs, batch_size, lr, weight_decay : of the training; each solver has its own defaults.
+    validation : share of the pairs held out to choose on; 10 %, or 20 % of fewer than 5,000.
+    select_cases, select_metrics : the best state has the highest mean over these on validation.
+    normalize_old, normalize_new : "l2" or "none": how each side's vectors are prepared.
+    rotate_old : where old has more dimensions than new, rotate it onto its principal axes before
+        it is cut.
+    seed, device : the same seed on the same machine gives the same upgrade; "auto", "cpu", "cuda".
+    old_model, new_model : names for the card.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> new = rng.normal(size=(200, 8))
+    >>> old = new[:, :4] + 0.1 * rng.normal(size=(200, 4))
+    >>> upgrade = Upgrade(solver="closed_form").fit(old, new)
+    >>> upgrade.backward(new).shape, upgrade.forward(old).shape
+    ((200, 8), (200, 8))
+    """
+
+    backward_: Directed
+    forward_: Directed
+    config_: artefact.Config
+
+    def __init__(
+        self,
+        *,
+        backward_map: str = "orthogonal",
+        forward_map: str = "auto",
+        solver: str = "fast",
+        lam: float = 12.0,
+        alpha: float = 10.0,
+        regularizer: str = "smooth",
+        regularizer_weight: float = 1.0,
+        hidden: Sequence[int] | None = None,
+        w1: float = 10.0,
+        w2: float | None = None,
+        w3: float = 1.0,
+        w4: float | None = None,
+        temperature: float = 0.06,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        validation: float | None = None,
+        select_cases: Sequence[str] = SELECT_CASES,
+        select_metrics: Sequence[str] = SELECT_METRICS,
+        normalize_old: str = "l2",
+        normalize_new: str = "l2",
+        rotate_old: bool = False,
+        seed: int = 0,
+        device: str = "auto",
+        old_model: str = "",
+        new_model: str = "",
+    ) -> None:
+        self._set(**{k: v for k, v in locals().items() if k in self._names()})
+
+    def fit(
+        self,
+        old: ArrayLike | Pairs,
+        new: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        report: Report | None = None,
+    ) -> Self:
+        """Learn both maps from `old` (rows, d) and `new` (rows, n), or from `Pairs`.
+
+        `report` is called with a dictionary after every epoch: block, epoch, losses, ‖WWᵀ−I‖ and,
+        where it was measured, validation.
+        """
+        from crossfade.pairs import Pairs
+        from crossfade.solvers.prepare import prepare
+
+        settings = self._settings()
+        if settings.solver != "closed_form" and find_spec("torch") is None:
+            raise MissingExtra("torch", extra="train", need=f"the solver {settings.solver!r}")
+        if isinstance(old, Pairs):
+            if new is not None or labels is not None:
+                raise BadInput("Pairs hold new and labels already", step="pass the pairs alone")
+            pairs = old
+        elif new is None:
+            raise BadInput("fit needs old and new", step="pass both arrays, or Pairs")
+        else:
+            pairs = Pairs.from_arrays(old, new, labels)
+        prepared = prepare(pairs, settings, report or (lambda _: None))
+        self._learned(prepared, _solve(prepared), pairs)
+        return self
+
+    def backward(self, new: ArrayLike) -> NDArray[np.float32]:
+        """B: new vectors (rows, n), or one vector (n,), in the shared space."""
+        return self._fitted().backward_(new)
+
+    def forward(self, old: ArrayLike) -> NDArray[np.float32]:
+        """F: old vectors (rows, d), or one vector (d,), in the shared space."""
+        return self._fitted().forward_(old)
+
+    def place(self, old: ArrayLike) -> NDArray[np.float32]:
+        """Old vectors themselves as they sit in the shared space, not lifted by F.
+
+        Normalized as the old side is, rotated where the upgrade was fitted with `rotate_old`, then
+        cut or padded with zeros to the shared dimension.
+        """
+        side = self._fitted().forward_.reads
+        x = np.asarray(old)
+        side.check_shape(x, self.backward_.reads)
+        rows = np.atleast_2d(x).astype(np.float32)
+        scale = inverse_norms(rows, "old")
+        if self.axes_ is not None:
+            rows = rows @ self.axes_.T
+        rows = fit_dim(rows, self.shared_dim_)
+        if side.normalization == "l2":
+            rows = rows * (inverse_norms(rows, "old") if self.axes_ is not None else scale)[:, None]
+        return rows if x.ndim == 2 else rows[0]
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the upgrade folder: whole, or not at all."""
+        config, data = artefact.pack(self._fitted().config_, self._tensors())
+        artefact.write(Path(folder), config, data, card(config), overwrite=overwrite)
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read an upgrade folder; numpy is all that applying it needs."""
+        config, tensors = artefact.read(Path(folder))
+        try:
+            upgrade = cls(**config.settings, old_model=config.old.model, new_model=config.new.model)
+            maps = {
+                name: KINDS[kind].from_tensors(
+                    {k[len(name) + 1 :]: v for k, v in tensors.items() if k.startswith(name + ".")}
+                )
+                for name, kind in (("backward", config.backward), ("forward", config.forward))
+            }
+            means = tensors["old.mean"], tensors["new.mean"]
+        except (KeyError, TypeError) as error:
+            raise BadUpgrade(f"lacks {error}", where=folder, step="refit the upgrade") from None
+        upgrade._install(maps["backward"], maps["forward"], means, tensors.get("old.axes"), config)
+        return upgrade
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, as scikit-learn wants them."""
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments; takes effect at the next `fit`."""
+        unknown = params.keys() - set(self._names())
+        if unknown:
+            raise BadInput(f"there is no parameter {sorted(unknown)[0]!r}")
+        self._set(**params)
+        return self
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{name}={getattr(self, name)!r}"
+            for name, parameter in inspect.signature(type(self)).parameters.items()
+            if getattr(self, name) is not parameter.default
+            and getattr(self, name) != parameter.default
+        ]
+        return f"Upgrade({', '.join(changed)})"
+
+    @property
+    def hash_(self) -> str:
+        """The content hash of the saved folder."""
+        return artefact.pack(self._fitted().config_, self._tensors())[0].content_hash
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [*Settings.names(), "old_model", "new_model"]
+
+    def _set(self, **params: Any) -> None:
+        for name, value in params.items():
+            setattr(self, name, value)
+
+    def _settings(self) -> Settings:
+        values = {name: getattr(self, name) for name in Settings.names()}
+        for name in ("hidden", "select_cases", "select_metrics"):
+            values[name] = None if values[name] is None else tuple(values[name])
+        return Settings(**values)
+
+    def _fitted(self) -> Self:
+        if not hasattr(self, "config_"):
+            raise BadInput("this upgrade is not fitted", step="call fit, or Upgrade.load")
+        return self
+
+    def _tensors(self) -> dict[str, NDArray[np.float32]]:
+        out = {f"backward.{k}": v for k, v in self.backward_.map.tensors().items()}
+        out |= {f"forward.{k}": v for k, v in self.forward_.map.tensors().items()}
+        out |= {"old.mean": self.forward_.reads.mean, "new.mean": self.backward_.reads.mean}
+        return out if self.axes_ is None else out | {"old.axes": self.axes_}
+
+    def _learned(self, prepared: Prepared, solution: Solution, pairs: Pairs) -> None:
+        from crossfade.solvers import closed_form
+        from crossfade.solvers.problem import Selection
+
+        moments, settings = prepared.problem.moments, prepared.problem.settings
+        rows = prepared.problem.selection.rows
+        table = Selection(rows, CASES, settings.select_metrics)
+        b0, f0 = closed_form.start(prepared.problem.rotation, prepared.problem.ridge)
+        params = self.get_params()
+        config = artefact.Config(
+            crossfade_version=__version__,
+            old=_side(params["old_model"], pairs.old_dim, settings.normalize_old),
+            new=_side(params["new_model"], pairs.new_dim, settings.normalize_new),
+            shared_dim=pairs.new_dim,
+            backward=cast(Any, solution.backward.kind),
+            forward=cast(Any, solution.forward.kind),
+            lambda_asked=settings.lam if settings.backward_map == "near-orthogonal" else None,
+            lambda_reached=deviation(solution.backward.weight),
+            settings={
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in ((n, getattr(settings, n)) for n in Settings.names())
+            },
+            fit={
+                "rows": prepared.rows,
+                "validation_rows": prepared.validation_rows,
+                "dropped_rows": pairs.dropped,
+                "classes": 0 if pairs.classes is None else len(pairs.classes),
+                "ridge_penalty": prepared.penalty,
+            },
+            validation=table.scores(solution.backward, solution.forward),
+            closed_form=table.scores(b0, f0),
+            notes=solution.notes,
+            history=solution.history,
+        )
+        means = tuple((s / moments.rows).astype(np.float32) for s in (moments.old, moments.new))
+        axes = None if prepared.axes is None else prepared.axes.astype(np.float32)
+        self._install(solution.backward, solution.forward, means, axes, config)
+
+    def _install(
+        self,
+        backward: Map,
+        forward: Map,
+        means: tuple[NDArray[np.float32], ...],
+        axes: NDArray[np.float32] | None,
+        config: artefact.Config,
+    ) -> None:
+        old = Side("old", config.old.dim, config.old.normalization, means[0])
+        new = Side("new", config.new.dim, config.new.normalization, means[1])
+        expected = (new.dim, config.shared_dim, old.dim, config.shared_dim)
+        found = (backward.in_dim, backward.out_dim, forward.in_dim, forward.out_dim)
+        if found != expected:
+            raise BadUpgrade(f"maps have dimensions {found}, the config says {expected}")
+        self.backward_, self.forward_ = Directed(backward, new, old), Directed(forward, old, new)
+        self.axes_ = axes
+        self.config_ = config
+        self.old_dim_, self.new_dim_, self.shared_dim_ = old.dim, new.dim, config.shared_dim
+        self.lambda_reached_ = config.lambda_reached
+        self.validation_: Scores = config.validation
+        self.closed_form_: Scores = config.closed_form
+        self.history_ = config.history
+        self.notes_ = config.notes
+
+
+def _solve(prepared: Prepared) -> Solution:
+    problem = prepared.problem
+    if problem.settings.solver == "closed_form":
+        from crossfade.solvers import closed_form
+
+        return closed_form.solve(problem, prepared.axes)
+    if problem.settings.solver == "paper":
+        from crossfade.solvers import paper
+
+        return paper.solve(problem)
+    from crossfade.solvers import fast
+
+    return fast.solve(problem)
+
+
+def _side(model: str, dim: int, normalization: str) -> artefact.SideConfig:
+    return artefact.SideConfig(
+        model=model, dim=dim, normalization=cast(Normalization, normalization)
+    )
