@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+
 import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
-from crossfade.upgrade import Upgrade
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from crossfade.apply import apply_file, transform_batch
+from crossfade.cli.apply import apply
 from crossfade.errors import BadInput
 from crossfade.files import open_source
 from crossfade.files.arrow import to_arrow
+from crossfade.upgrade import Upgrade
 
 OLD_DIM, NEW_DIM = 6, 8
 
@@ -163,3 +168,46 @@ def test_a_number_too_large_for_float16_is_not_made_infinite():
     batch = pa.record_batch({"v": to_arrow(vectors(3, np.float16))})
     with pytest.raises(BadInput, match=r"row 0 maps to a number too large .*→ add --dtype float32"):
         transform_batch(batch, "v", lambda x: np.full((len(x), 2), 1e6, np.float32))
+
+
+@pytest.fixture(scope="module")
+def command(upgrade, tmp_path_factory):
+    """`crossfade apply` with the folder of the upgrade given."""
+    folder = tmp_path_factory.mktemp("upgrade") / "upgrade"
+    upgrade.save(folder)
+    app = typer.Typer()
+    app.command()(apply)
+
+    def run(*arguments):
+        return CliRunner().invoke(app, [str(folder), *map(str, arguments)])
+
+    return run
+
+
+def test_the_command_maps_and_says_so(tmp_path, upgrade, command):
+    x = vectors(OLD_DIM)
+    np.save(tmp_path / "x.npy", x)
+    ran = command(tmp_path / "x.npy", tmp_path / "y.npy", "--direction", "forward")
+    assert ran.exit_code == 0, ran.output
+    assert f"y.npy: 50 vectors mapped forward, {OLD_DIM} → " in ran.stdout
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), upgrade.forward(x), rtol=1e-5)
+
+
+def test_the_command_reports_as_json(tmp_path, command):
+    np.savez(tmp_path / "x.npz", x=vectors(NEW_DIM), ids=np.arange(50))
+    options = ("--direction", "backward", "--dtype", "float16", "--batch-rows", 9)
+    ran = command(tmp_path / "x.npz", tmp_path / "y.npy", *options, "--json", "-")
+    found = json.loads(ran.stdout)
+    assert (found["rows"], found["dim_in"], found["left_out"]) == (50, NEW_DIM, ["ids"])
+    assert "left out: ids" in ran.stderr
+    assert np.load(tmp_path / "y.npy").dtype == np.float16
+    file = tmp_path / "report.json"
+    ran = command(tmp_path / "x.npz", tmp_path / "y.npy", *options, "--overwrite", "--json", file)
+    assert json.loads(file.read_text())["direction"] == "backward"
+
+
+def test_the_command_lets_errors_through_to_be_printed_in_one_place(tmp_path, command):
+    np.save(tmp_path / "x.npy", vectors(OLD_DIM))
+    ran = command(tmp_path / "x.npy", tmp_path / "y.npy", "--direction", "backward")
+    assert isinstance(ran.exception, BadInput)
+    assert "use --direction forward" in str(ran.exception)

@@ -209,9 +209,11 @@ def _layout(
     source: Source, dim: int, dtype: np.dtype[Any], upgrade: Maps, direction: Direction
 ) -> Layout:
     tags = {SPACE: "shared", UPGRADE: upgrade.hash_, DIRECTION: direction}
+    # Arrow's keys are bytes: tags as text would stand beside those of the input, not replace them.
+    encoded = {key.encode(): value.encode() for key, value in tags.items()}
     place = source.schema.get_field_index(source.column)
     field = source.schema.field(place).with_type(pa.list_(pa.from_numpy_dtype(dtype), dim))
-    metadata = {**(source.schema.metadata or {}), **tags}
+    metadata = {**(source.schema.metadata or {}), **encoded}
     schema = source.schema.set(place, field).with_metadata(metadata)
     return Layout(schema, source.column, source.rows, source.extras)
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,60 +75,29 @@ def pack(config: Config, tensors: dict[str, NDArray[np.float32]]) -> tuple[Confi
     return config.model_copy(update={"content_hash": content_hash(config, data)}), data
 
 
+def check_target(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that could not be written, before the work that would fill it."""
+    if folder.exists() and not overwrite:
+        raise BadInput("already exists", where=folder, step="name another folder, or --overwrite")
+    if folder.exists() and not (folder / CONFIG).is_file():
+        raise BadInput("is there and is not an upgrade", where=folder, step="name another folder")
+    if not folder.parent.is_dir():
+        raise BadInput("is not a folder", where=folder.parent, step="make it, or name another")
+    if not os.access(folder.parent, os.W_OK | os.X_OK):
+        raise BadInput("is not writable", where=folder.parent, step="name another place")
+
+
 def write(folder: Path, config: Config, tensors: bytes, card: str, *, overwrite: bool) -> None:
     """Write the folder under a temporary name, then rename it."""
-    if folder.exists() and not overwrite:
-        raise BadInput("is already there", where=folder, step="choose another name or overwrite it")
-    if overwrite and folder.exists() and not (folder / CONFIG).is_file():
-        raise BadInput("is there and is not an upgrade", where=folder, step="choose another name")
-    try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.tmp-", dir=folder.parent))
-    except OSError as error:
-        raise _cannot_write(folder, error) from None
-    try:
-        for name, data in (
-            (TENSORS, tensors),
-            (CONFIG, config.text().encode()),
-            (CARD, card.encode()),
-        ):
-            with (temporary / name).open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.chmod(0o755)
-        _put_in_place(temporary, folder)
-    except OSError as error:
-        raise _cannot_write(folder, error) from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    # Imported here for the sake of those who only load: it brings pyarrow along.
+    from crossfade.files import replacing
 
-
-def _put_in_place(temporary: Path, folder: Path) -> None:
-    aside = None
-    if folder.exists():
-        aside = temporary.with_name(temporary.name + "-replaced")
-        folder.rename(aside)
-    try:
-        temporary.rename(folder)
-    except OSError:
-        if aside is not None:
-            aside.rename(folder)
-        raise
-    handle = os.open(folder.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    if aside is not None:
-        shutil.rmtree(aside)
-
-
-def _cannot_write(folder: Path, error: OSError) -> BadInput:
-    return BadInput(
-        f"cannot be written ({error.strerror or error})",
-        where=folder,
-        step="free space or choose a folder you may write to; nothing was left behind",
-    )
+    check_target(folder, overwrite=overwrite)
+    with replacing(folder, overwrite=overwrite) as temporary:
+        temporary.mkdir()
+        (temporary / TENSORS).write_bytes(tensors)
+        (temporary / CONFIG).write_text(config.text(), encoding="utf-8")
+        (temporary / CARD).write_text(card, encoding="utf-8")
 
 
 def read(folder: Path) -> tuple[Config, dict[str, NDArray[np.float32]]]:

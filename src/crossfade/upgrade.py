@@ -171,7 +171,8 @@ class Upgrade:
         """Read an upgrade folder; numpy is all that applying it needs."""
         config, tensors = artefact.read(Path(folder))
         try:
-            upgrade = cls(**config.settings, old_model=config.old.model, new_model=config.new.model)
+            settings = {k: tuple(v) if isinstance(v, list) else v for k, v in config.settings.items()}
+            upgrade = cls(**settings, old_model=config.old.model, new_model=config.new.model)
             maps = {
                 name: KINDS[kind].from_tensors(
                     {k[len(name) + 1 :]: v for k, v in tensors.items() if k.startswith(name + ".")}

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from crossfade.upgrade import Upgrade
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from crossfade.apply import ApplyReport, apply_file
 from crossfade.files import replacing
+from crossfade.upgrade import Upgrade
 
 _PATIENCE_SECONDS = 2.0
 

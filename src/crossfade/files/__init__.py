@@ -13,8 +13,8 @@ from typing import Literal
 import pyarrow as pa
 
 from crossfade.errors import BadInput
+from crossfade.files.atomic import refuse_existing, replacing
 from crossfade.files.contract import ArrayInfo, Extra, Format, Layout, Source
-from crossfade.files.replacing import refuse_existing, replacing
 
 __all__ = [
     "ArrayInfo",

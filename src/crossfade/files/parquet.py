@@ -64,8 +64,12 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     file_size(path)
     with reading(path):
         try:
-            # A small buffer, so that a row group is read as it is decoded and not before.
-            with path.open("rb") as raw, pq.ParquetFile(raw, buffer_size=_BUFFER) as file:
+            # A small buffer and nothing fetched ahead: a row group is read as it is decoded, and
+            # what was fetched ahead would be kept until the whole file is read.
+            with (
+                path.open("rb") as raw,
+                pq.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False) as file,
+            ):
                 yield file
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:

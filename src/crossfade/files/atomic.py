@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -30,6 +31,10 @@ def replacing(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     refuse_existing(path, overwrite=overwrite)
     # A link is written through, so that it goes on pointing where its owner wanted it to.
     final = path.resolve()
+    if not final.parent.is_dir():
+        # Some libraries would make the folder, and a mistyped path deserves an error instead.
+        number = errno.ENOTDIR if final.parent.exists() else errno.ENOENT
+        raise cannot_write(path, OSError(number, os.strerror(number)))
     temporary = final.with_name(f".{final.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         try:

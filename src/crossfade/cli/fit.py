@@ -1,0 +1,221 @@
+"""`crossfade fit`: learn an upgrade from pairs."""
+
+from __future__ import annotations
+
+import json
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from crossfade.artefact import check_target
+from crossfade.cli.tables import cases_table, show
+from crossfade.cli.training import training_progress
+from crossfade.errors import BadInput
+from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS
+from crossfade.upgrade import Upgrade
+
+
+class Backward(StrEnum):
+    orthogonal = "orthogonal"
+    near_orthogonal = "near-orthogonal"
+    affine = "affine"
+
+
+class Forward(StrEnum):
+    auto = "auto"
+    affine = "affine"
+    mlp = "mlp"
+
+
+class Solver(StrEnum):
+    fast = "fast"
+    paper = "paper"
+    closed_form = "closed_form"
+
+
+class Regularizer(StrEnum):
+    smooth = "smooth"
+    heaviside = "heaviside"
+    so = "so"
+    srip = "srip"
+
+
+class Normalize(StrEnum):
+    l2 = "l2"
+    none = "none"
+
+
+def fit(
+    pairs: Annotated[
+        Path | None, typer.Argument(help="One file with old, new and perhaps labels.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The upgrade folder to write.")
+    ] = Path("upgrade"),
+    old: Annotated[
+        str | None, typer.Option(help="The old vectors: FILE or FILE:NAME.", rich_help_panel="Data")
+    ] = None,
+    new: Annotated[
+        str | None, typer.Option(help="The new vectors: FILE or FILE:NAME.", rich_help_panel="Data")
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="The labels: FILE or FILE:NAME.", rich_help_panel="Data")
+    ] = None,
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="Learn without labels.", rich_help_panel="Data")
+    ] = False,
+    drop_bad_rows: Annotated[
+        bool,
+        typer.Option("--drop-bad-rows", help="Leave bad rows out.", rich_help_panel="Data"),
+    ] = False,
+    normalize_old: Annotated[Normalize, typer.Option(rich_help_panel="Data")] = Normalize.l2,
+    normalize_new: Annotated[Normalize, typer.Option(rich_help_panel="Data")] = Normalize.l2,
+    rotate_old: Annotated[
+        bool,
+        typer.Option(
+            "--rotate-old",
+            help="Where old is longer than new: onto its principal axes before the cut.",
+            rich_help_panel="Data",
+        ),
+    ] = False,
+    old_model: Annotated[
+        str, typer.Option(help="Its name, for the card.", rich_help_panel="Data")
+    ] = "",
+    new_model: Annotated[
+        str, typer.Option(help="Its name, for the card.", rich_help_panel="Data")
+    ] = "",
+    backward: Annotated[Backward, typer.Option(help="The kind of B.")] = Backward.orthogonal,
+    lam: Annotated[
+        str, typer.Option("--lambda", help="λ of a near-orthogonal B; inf for none.")
+    ] = "12",
+    alpha: Annotated[float, typer.Option(help="Steepness of the λ switch.")] = 10.0,
+    regularizer: Annotated[Regularizer, typer.Option()] = Regularizer.smooth,
+    regularizer_weight: Annotated[float, typer.Option()] = 1.0,
+    forward: Annotated[Forward, typer.Option(help="The kind of F.")] = Forward.auto,
+    hidden: Annotated[
+        list[int] | None, typer.Option(help="Width of a hidden layer of F; repeat for more.")
+    ] = None,
+    solver: Annotated[Solver, typer.Option()] = Solver.fast,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    w1: Annotated[float, typer.Option(help="Weight of L_F.", rich_help_panel="Training")] = 10.0,
+    w2: Annotated[
+        float | None, typer.Option(help="Weight of L_B.", rich_help_panel="Training")
+    ] = None,
+    w3: Annotated[float, typer.Option(help="Weight of L_C.", rich_help_panel="Training")] = 1.0,
+    w4: Annotated[
+        float | None,
+        typer.Option(help="Weight of L_contr(B(new), old).", rich_help_panel="Training"),
+    ] = None,
+    temperature: Annotated[float, typer.Option(rich_help_panel="Training")] = 0.06,
+    epochs: Annotated[int | None, typer.Option(rich_help_panel="Training")] = None,
+    batch_size: Annotated[int | None, typer.Option(rich_help_panel="Training")] = None,
+    lr: Annotated[float | None, typer.Option(rich_help_panel="Training")] = None,
+    weight_decay: Annotated[float | None, typer.Option(rich_help_panel="Training")] = None,
+    validation: Annotated[
+        float | None, typer.Option(help="Share held out.", rich_help_panel="Training")
+    ] = None,
+    select_case: Annotated[
+        list[str] | None,
+        typer.Option(help="Case that chooses the state; repeatable.", rich_help_panel="Training"),
+    ] = None,
+    select_metric: Annotated[
+        list[str] | None,
+        typer.Option(help="Metric that chooses the state; repeatable.", rich_help_panel="Training"),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Report as JSON; '-' is stdout.")
+    ] = None,
+) -> None:
+    """Learn the maps of an upgrade from rows embedded by both models."""
+    from crossfade.pairs import Pairs
+
+    if pairs is None and old is None:
+        raise BadInput("no pairs are named", step="name a file, or --old, --new and --labels")
+    upgrade = Upgrade(
+        backward_map=backward.value,
+        forward_map=forward.value,
+        solver=solver.value,
+        lam=_lambda(lam),
+        alpha=alpha,
+        regularizer=regularizer.value,
+        regularizer_weight=regularizer_weight,
+        hidden=hidden or None,
+        w1=w1,
+        w2=w2,
+        w3=w3,
+        w4=w4,
+        temperature=temperature,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        weight_decay=weight_decay,
+        validation=validation,
+        select_cases=tuple(select_case or SELECT_CASES),
+        select_metrics=tuple(select_metric or SELECT_METRICS),
+        normalize_old=normalize_old.value,
+        normalize_new=normalize_new.value,
+        rotate_old=rotate_old,
+        seed=seed,
+        device=device,
+        old_model=old_model,
+        new_model=new_model,
+    )
+    # Before the work, not after it.
+    check_target(output, overwrite=overwrite)
+    data = Pairs.open(
+        pairs,
+        old=old,
+        new=new,
+        labels=labels,
+        use_labels=not no_labels,
+        drop_bad_rows=drop_bad_rows,
+    )
+    notes = Console(stderr=True)
+    if data.dropped:
+        notes.print(f"{data.name}: {data.dropped} bad rows left out", highlight=False)
+    with training_progress() as report:
+        upgrade.fit(data, report=report)
+    upgrade.save(output, overwrite=overwrite)
+    for note in upgrade.notes_:
+        notes.print(f"note: {note}", highlight=False)
+    _print(upgrade, output, json_file)
+
+
+def _lambda(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise BadInput(f"--lambda {text!r} is not a number", step="use e.g. 12, or inf for none")
+    return value
+
+
+def _print(upgrade: Upgrade, output: Path, json_file: str | None) -> None:
+    record = {
+        "upgrade": str(output),
+        "hash": upgrade.hash_,
+        "lambda_reached": upgrade.lambda_reached_,
+        "validation": upgrade.validation_,
+        "closed_form": upgrade.closed_form_,
+        "notes": upgrade.notes_,
+    }
+    if json_file == "-":
+        typer.echo(json.dumps(record))
+        return
+    if json_file is not None:
+        from crossfade.files import replacing
+
+        with replacing(Path(json_file), overwrite=True) as temporary:
+            temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    title = f"{upgrade.config_.fit['validation_rows']} validation rows, in percent"
+    show(cases_table(upgrade.validation_, upgrade.closed_form_, title))
+    typer.echo(f"written: {output}")
+    typer.echo(f"next: crossfade inspect {output}")
+    typer.echo(f"      crossfade apply {output} OLD LIFTED --direction forward")

@@ -1,0 +1,101 @@
+"""`crossfade inspect`: what is in an upgrade folder or a pairs file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from crossfade.cli.tables import cases_table
+from crossfade.maps import Mlp
+from crossfade.maps.near_orthogonal import column_angles
+from crossfade.upgrade import Upgrade
+
+
+def inspect(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="UPGRADE|PAIRS", help="A folder or a file.")
+    ] = None,
+    old: Annotated[str | None, typer.Option(help="The old vectors: FILE or FILE:NAME.")] = None,
+    new: Annotated[str | None, typer.Option(help="The new vectors: FILE or FILE:NAME.")] = None,
+    labels: Annotated[str | None, typer.Option(help="The labels: FILE or FILE:NAME.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON on stdout.")] = False,
+) -> None:
+    """Show an upgrade's maps and what they reached, or a pairs file's rows and bad rows."""
+    if path is not None and path.is_dir() and path.suffix != ".lance":
+        upgrade = Upgrade.load(path)
+        facts = upgrade_facts(upgrade)
+        tables = [
+            facts_table(str(path), {k: v for k, v in facts.items() if k != "validation"}),
+            cases_table(upgrade.validation_, upgrade.closed_form_, "validation, in percent"),
+        ]
+    else:
+        from crossfade.pairs import Pairs
+
+        pairs = Pairs.open(path, old=old, new=new, labels=labels, strict=False)
+        facts = pairs.describe()
+        tables = [facts_table(pairs.name, facts)]
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    console = Console()
+    for table in tables:
+        console.print(table)
+
+
+def upgrade_facts(upgrade: Upgrade) -> dict[str, Any]:
+    """Directions, dimensions, λ asked and reached, losses, and the angles between B's columns."""
+    config, backward, forward = upgrade.config_, upgrade.backward_.map, upgrade.forward_.map
+    weight = backward.weight  # type: ignore[union-attr]
+    angles = column_angles(weight)
+    singular = np.linalg.svd(np.asarray(weight, dtype=np.float64), compute_uv=False)
+    losses = {}
+    for entry in upgrade.history_:
+        if entry["losses"]:
+            losses[entry["block"]] = {k: round(v, 4) for k, v in entry["losses"].items()}
+    return {
+        "hash": upgrade.hash_,
+        "version": config.crossfade_version,
+        "solver": config.settings["solver"],
+        "backward": f"new ({upgrade.new_dim_}) → shared ({upgrade.shared_dim_}), {backward.kind}",
+        "forward": f"old ({upgrade.old_dim_}) → shared ({upgrade.shared_dim_}), {forward.kind}"
+        + (f" {forward.hidden}" if isinstance(forward, Mlp) else ""),
+        "old": config.old.model_dump(),
+        "new": config.new.model_dump(),
+        "lambda": {"asked": config.lambda_asked, "reached": config.lambda_reached},
+        "singular_values": {"min": float(singular.min()), "max": float(singular.max())},
+        "column_angles_degrees": {
+            "min": float(angles.min(initial=90.0)),
+            "max": float(angles.max(initial=90.0)),
+            "std": float(angles.std()) if len(angles) else 0.0,
+        },
+        "fit": config.fit,
+        "last_losses": losses,
+        "notes": config.notes,
+        "validation": upgrade.validation_,
+    }
+
+
+def facts_table(title: str, facts: dict[str, Any]) -> Table:
+    """Two columns; nested facts on one line each."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, value in facts.items():
+        table.add_row(name.replace("_", " "), _spell(value))
+    return table
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, dict):
+        return "\n".join(f"{k.replace('_', ' ')}: {_spell(v)}" for k, v in value.items()) or "–"
+    if isinstance(value, list):
+        return "\n".join(_spell(v).replace("\n", ", ") for v in value) or "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "–" if value is None else str(value)
+
+
