@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+# Matrices this small gain nothing from threads, and on a busy machine threads wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import sys
 from collections.abc import Callable
 from typing import NamedTuple

@@ -96,7 +96,7 @@ def write(folder: Path, config: Config, tensors: bytes, card: str, *, overwrite:
     with replacing(folder, overwrite=overwrite) as temporary:
         temporary.mkdir()
         (temporary / TENSORS).write_bytes(tensors)
-        (temporary / CONFIG).write_text(config.text(), encoding="utf-8")
+        (temporary / CONFIG).write_bytes(config.text().encode("utf-8"))
         (temporary / CARD).write_text(card, encoding="utf-8")
 
 
@@ -109,7 +109,8 @@ def read(folder: Path) -> tuple[Config, dict[str, NDArray[np.float32]]]:
     try:
         if (folder / CONFIG).stat().st_size > LARGEST_CONFIG:
             raise BadUpgrade("is too large to be a config", where=folder / CONFIG)
-        text = (folder / CONFIG).read_text(encoding="utf-8")
+        # Not read_text, which takes a changed line end for the one that was there.
+        text = (folder / CONFIG).read_bytes().decode("utf-8")
         data = (folder / TENSORS).read_bytes()
     except FileNotFoundError as error:
         raise BadUpgrade(

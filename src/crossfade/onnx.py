@@ -33,8 +33,11 @@ def export_onnx(
         import onnxruntime
     except ImportError as error:
         raise MissingExtra(error.name or "onnx", extra="onnx", need="exporting to ONNX") from None
+    if direction not in ("backward", "forward"):
+        raise BadInput(f"direction={direction!r} is not known", step="use backward or forward")
+    content_hash = upgrade.hash_
     directed = upgrade.backward_ if direction == "backward" else upgrade.forward_
-    model = _model(directed, upgrade.hash_, direction)
+    model = _model(directed, content_hash, direction)
     onnx.checker.check_model(model)
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])

@@ -14,12 +14,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput, BadRow
 
 Normalization = Literal["l2", "none"]
 DIRECTION = {"old": "forward", "new": "backward"}
 # Few rows make a noisy mean, and a lone query must never be refused on a hunch.
-FINGERPRINT_ROWS = 64
+FINGERPRINT_ROWS, FINGERPRINT_SAMPLE = 64, 1024
 FINGERPRINT_MATCH, FINGERPRINT_MISS = 0.8, 0.3
 
 
@@ -84,27 +85,20 @@ def inverse_norms(x: NDArray[np.float32], side: str) -> NDArray[np.float32]:
     >>> inverse_norms(np.array([[0.0, 2.0]], dtype=np.float32), "old")
     array([0.5], dtype=float32)
     """
-    squares = np.einsum("ij,ij->i", x, x)
+    squares = np.vecdot(x, x)
     # One comparison finds NaN, infinity and zero alike.
     good = (squares > 0) & (squares < np.inf)
     if not good.all():
-        first_bad_row(x, side)
+        refuse_bad_rows(x, side)
         # Finite and non-zero, but its square under- or overflows float32.
-        squares = np.einsum("ij,ij->i", x, x, dtype=np.float64)
+        squares = np.vecdot(x, x, dtype=np.float64)
     return np.asarray(1.0 / np.sqrt(squares), dtype=np.float32)
 
 
-def first_bad_row(x: NDArray[np.floating], side: str) -> None:
+def refuse_bad_rows(x: NDArray[np.floating], side: str) -> None:
     """Raise `BadRow` for the first row with a NaN, an infinity, or nothing but zeros."""
-    finite = np.isfinite(x).all(axis=1)
-    nonzero = (x != 0).any(axis=1)
-    bad = np.flatnonzero(~(finite & nonzero))
-    if len(bad):
-        row = int(bad[0])
-        if not finite[row]:
-            problem = "a NaN" if np.isnan(x[row]).any() else "an infinite value"
-            raise BadRow(row, f"has {problem}", side=side, step="drop it or re-embed it")
-        raise BadRow(row, "is all zeros", side=side, step="drop it or re-embed it")
+    for row, problem in bad_rows(x).items():
+        raise BadRow(row, problem, side=side, step="drop it or re-embed it")
 
 
 def fit_dim(x: NDArray[np.float32], dim: int) -> NDArray[np.float32]:

@@ -43,10 +43,10 @@ class Upgrade:
         and no memory for the pairs; "paper" is the paper's recipe, for reproduction.
     lam, alpha, regularizer, regularizer_weight : λ, the steepness α, one of smooth, heaviside, so,
         srip, and its weight. For a near-orthogonal B; `lam=inf` is no regularization.
-    hidden : widths of the mlp's hidden layers; one layer of twice the shared dimension by default.
-    w1, w2, w3, w4 : weights of L_F, L_B, L_C and of L_contr(B(new), old). By default 10, 0, 1, 1
+    hidden : widths of the mlp's hidden layers; by default two of the shared dimension.
+    w1, w2, w3, w4 : weights of L_F, L_B, L_C and of L_contr(B(new), old). By default 5, 0, 1, 1
         for "fast", which starts at the optimum of L_B, and 10, 10, 1, 0 for "paper".
-    temperature : of the contrastive losses.
+    temperature : of the contrastive losses; 0.07 for "fast", 0.05 for "paper".
     epochs, batch_size, lr, weight_decay : of the training; each solver has its own defaults.
     validation : share of the pairs held out to choose on; 10 %, or 20 % of fewer than 5,000.
     select_cases, select_metrics : the best state has the highest mean over these on validation.
@@ -81,11 +81,11 @@ class Upgrade:
         regularizer: str = "smooth",
         regularizer_weight: float = 1.0,
         hidden: Sequence[int] | None = None,
-        w1: float = 10.0,
+        w1: float | None = None,
         w2: float | None = None,
         w3: float = 1.0,
         w4: float | None = None,
-        temperature: float = 0.06,
+        temperature: float | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
@@ -171,7 +171,9 @@ class Upgrade:
         """Read an upgrade folder; numpy is all that applying it needs."""
         config, tensors = artefact.read(Path(folder))
         try:
-            settings = {k: tuple(v) if isinstance(v, list) else v for k, v in config.settings.items()}
+            settings: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in config.settings.items()
+            }
             upgrade = cls(**settings, old_model=config.old.model, new_model=config.new.model)
             maps = {
                 name: KINDS[kind].from_tensors(

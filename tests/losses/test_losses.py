@@ -62,7 +62,8 @@ def test_contrastive_is_its_formula(dims, temperature, labelled):
 def test_contrastive_without_labels_is_that_of_a_class_for_each_item():
     queries, candidates = tensor(7, 4), tensor(7, 4, seed=1)
     assert torch.allclose(
-        contrastive(queries, candidates, 0.1), contrastive(queries, candidates, 0.1, torch.arange(7))
+        contrastive(queries, candidates, 0.1),
+        contrastive(queries, candidates, 0.1, torch.arange(7)),
     )
 
 

@@ -140,7 +140,9 @@ def test_same_class_is_everyone_of_the_class(labels, leave_one_out):
     found = same_class(np.array(labels), leave_one_out=leave_one_out)
     for i, mine in enumerate(found):
         expected = [
-            j for j, label in enumerate(labels) if label == labels[i] and not (leave_one_out and i == j)
+            j
+            for j, label in enumerate(labels)
+            if label == labels[i] and not (leave_one_out and i == j)
         ]
         assert sorted(mine.tolist()) == expected
 

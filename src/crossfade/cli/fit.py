@@ -102,7 +102,9 @@ def fit(
     solver: Annotated[Solver, typer.Option()] = Solver.fast,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    w1: Annotated[float, typer.Option(help="Weight of L_F.", rich_help_panel="Training")] = 10.0,
+    w1: Annotated[
+        float | None, typer.Option(help="Weight of L_F.", rich_help_panel="Training")
+    ] = None,
     w2: Annotated[
         float | None, typer.Option(help="Weight of L_B.", rich_help_panel="Training")
     ] = None,
@@ -111,7 +113,7 @@ def fit(
         float | None,
         typer.Option(help="Weight of L_contr(B(new), old).", rich_help_panel="Training"),
     ] = None,
-    temperature: Annotated[float, typer.Option(rich_help_panel="Training")] = 0.06,
+    temperature: Annotated[float | None, typer.Option(rich_help_panel="Training")] = None,
     epochs: Annotated[int | None, typer.Option(rich_help_panel="Training")] = None,
     batch_size: Annotated[int | None, typer.Option(rich_help_panel="Training")] = None,
     lr: Annotated[float | None, typer.Option(rich_help_panel="Training")] = None,

@@ -97,5 +97,3 @@ def _spell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "–" if value is None else str(value)
-
-

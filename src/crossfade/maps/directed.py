@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crossfade.errors import BadRow
 from crossfade.maps import Map, Mlp, Orthogonal
-from crossfade.spaces import Side, first_bad_row, inverse_norms
+from crossfade.spaces import FINGERPRINT_SAMPLE, Side, inverse_norms, refuse_bad_rows
 
 # Rows per step, so that a step's input and output stay in the processor's cache.
 CHUNK_BYTES = 1 << 20
@@ -35,7 +35,7 @@ class Directed:
         self.reads.check_shape(x, self.other)
         if x.ndim == 1:
             return np.asarray(self._rows(x[None])[0])
-        self.reads.check_fingerprint(x[: 1 << 14], self.other)
+        self.reads.check_fingerprint(x[:FINGERPRINT_SAMPLE], self.other)
         return self._rows(x)
 
     def _one_query(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -43,7 +43,7 @@ class Directed:
         y: NDArray[np.float32] = self.map.weight @ x  # type: ignore[union-attr]
         square = float(x.dot(x))
         if not 0.0 < square < np.inf:
-            first_bad_row(x[None], self.reads.name)
+            refuse_bad_rows(x[None], self.reads.name)
         if self.reads.normalization == "l2":
             y *= 1.0 / square**0.5 if 0.0 < square < np.inf else inverse_norms(x[None], "")[0]
         return y

@@ -36,7 +36,8 @@ from crossfade.solvers.trainable import (
 
 CHECKS = 10
 LR_BACKWARD = {"orthogonal": 3e-3, "near-orthogonal": 1e-3, "affine": 1e-3}
-LR_FORWARD, WEIGHT_DECAY = 2e-3, 0.5
+LR_FORWARD, WEIGHT_DECAY = 1e-3, 2.0
+W1, W4, TEMPERATURE = 5.0, 1.0, 0.07
 
 
 class _Run:
@@ -45,6 +46,10 @@ class _Run:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.settings = problem.settings
+        s = problem.settings
+        self.w1 = W1 if s.w1 is None else s.w1
+        self.w4 = W4 if s.w4 is None else s.w4
+        self.temperature = s.temperature or TEMPERATURE
         self.device = pick_device(problem.settings.device)
         train = problem.train
 
@@ -155,7 +160,6 @@ def _refine_backward(run: _Run) -> None:
     penalty = None
     if kind == "near-orthogonal":
         penalty = regularizer(s.regularizer, s.lam, s.alpha)
-    w4 = 1.0 if s.w4 is None else s.w4
     weight, shift = run.ridge
 
     def loss(rows: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -163,15 +167,15 @@ def _refine_backward(run: _Run) -> None:
         matrix = module.matrix()
         placed = run.placed[rows]
         b = module.apply_with(matrix, run.new[rows])
-        terms = {"L_BC": w4 * contrastive(b, placed, s.temperature, labels)}
+        terms = {"L_BC": run.w4 * contrastive(b, placed, run.temperature, labels)}
         if s.w2:
             terms["L_B"] = s.w2 * alignment(b, placed)
         if kind != "orthogonal":
             f = module.apply_with(matrix, run.old[rows] @ weight.T + shift)
-            near_new = contrastive(f, b, s.temperature, labels)
-            near_old = contrastive(f, placed, s.temperature, labels)
+            near_new = contrastive(f, b, run.temperature, labels)
+            near_old = contrastive(f, placed, run.temperature, labels)
             terms["L_C"] = s.w3 * (near_new + near_old)
-            terms["L_F"] = s.w1 * alignment(f, b)
+            terms["L_F"] = run.w1 * alignment(f, b)
         if penalty is not None:
             terms["L_λ"] = s.regularizer_weight * penalty(matrix)
         return terms
@@ -182,7 +186,7 @@ def _refine_backward(run: _Run) -> None:
         return backward, compose(backward, *run.problem.ridge), distance
 
     rows = len(run.old)
-    batch_size = s.batch_size or max(64, min(500, rows // 4))
+    batch_size = s.batch_size or max(64, min(512, rows // 4))
     run.train(
         "backward",
         module,
@@ -202,7 +206,7 @@ def _refine_forward(run: _Run) -> None:
     d, n = run.old.shape[1], run.new.shape[1]
     module: TrainableMlp | TrainableAffine
     if s.forward_kind == "mlp":
-        hidden = s.hidden or (2 * n,)
+        hidden = s.hidden or (n, n)
         scale = input_scale(run.problem.train.old)
         module = TrainableMlp(d, n, hidden, (weight, bias), scale)
     else:
@@ -215,20 +219,20 @@ def _refine_forward(run: _Run) -> None:
     def loss(rows: torch.Tensor) -> dict[str, torch.Tensor]:
         labels = None if run.labels is None else run.labels[rows]
         f, b = module(run.old[rows]), mapped[rows]
-        near_new = contrastive(f, b, s.temperature, labels)
-        near_old = contrastive(f, run.placed[rows], s.temperature, labels)
-        return {"L_F": s.w1 * alignment(f, b), "L_C": s.w3 * (near_new + near_old)}
+        near_new = contrastive(f, b, run.temperature, labels)
+        near_old = contrastive(f, run.placed[rows], run.temperature, labels)
+        return {"L_F": run.w1 * alignment(f, b), "L_C": s.w3 * (near_new + near_old)}
 
     def state() -> tuple[BackwardMap, ForwardMap, float]:
         forward = module.frozen()
         return backward, cast(ForwardMap, forward), distance
 
     rows = len(run.old)
-    batch_size = s.batch_size or max(64, min(500, rows // 6))
+    batch_size = s.batch_size or max(64, min(512, rows // 4))
     run.train(
         "forward",
         module,
-        epochs=_plan(rows, s.epochs, batch_size, epochs=20, least=300),
+        epochs=_plan(rows, s.epochs, batch_size, epochs=25, least=400),
         batch_size=batch_size,
         lr=s.lr or LR_FORWARD,
         weight_decay=WEIGHT_DECAY if s.weight_decay is None else s.weight_decay,

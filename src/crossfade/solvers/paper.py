@@ -22,6 +22,7 @@ from crossfade.solvers.problem import ForwardMap, Problem, Solution
 from crossfade.solvers.trainable import TrainableAffine, TrainableMlp, TrainableRotation
 
 EPOCHS, BATCH_SIZE, LR = 30, 1000, 1e-3
+W1, W2, TEMPERATURE = 10.0, 10.0, 0.05
 
 
 def _maps(
@@ -39,7 +40,7 @@ def _maps(
             linear.weight.detach(), linear.bias.detach(), near_orthogonal=near
         )
     if s.forward_kind == "mlp":
-        return backward, TrainableMlp(d, n, s.hidden or (2 * n,), None, scale=1.0)
+        return backward, TrainableMlp(d, n, s.hidden or (n, n), None, scale=1.0)
     linear = nn.Linear(d, n)
     forward = TrainableAffine(linear.weight.detach(), linear.bias.detach(), near_orthogonal=False)
     return backward, forward
@@ -60,7 +61,9 @@ def solve(problem: Problem) -> Solution:
         regularizer(s.regularizer, s.lam, s.alpha) if s.backward_map == "near-orthogonal" else None
     )
     epochs, batch_size = s.epochs or EPOCHS, min(s.batch_size or BATCH_SIZE, len(old))
-    w2 = 10.0 if s.w2 is None else s.w2
+    w1 = W1 if s.w1 is None else s.w1
+    w2 = W2 if s.w2 is None else s.w2
+    temperature = s.temperature or TEMPERATURE
     history = []
     with seeded(s.seed):
         backward, forward = _maps(problem, old.shape[1], new.shape[1])
@@ -76,15 +79,15 @@ def solve(problem: Problem) -> Solution:
                 y = None if labels is None else labels[rows]
                 matrix = backward.matrix()
                 b, f = backward.apply_with(matrix, new[rows]), forward(old[rows])
-                near_new = contrastive(f, b, s.temperature, y)
-                near_old = contrastive(f, placed[rows], s.temperature, y)
+                near_new = contrastive(f, b, temperature, y)
+                near_old = contrastive(f, placed[rows], temperature, y)
                 terms = {
-                    "L_F": s.w1 * alignment(f, b),
+                    "L_F": w1 * alignment(f, b),
                     "L_B": w2 * alignment(b, placed[rows]),
                     "L_C": s.w3 * (near_new + near_old),
                 }
                 if s.w4:
-                    terms["L_BC"] = s.w4 * contrastive(b, placed[rows], s.temperature, y)
+                    terms["L_BC"] = s.w4 * contrastive(b, placed[rows], temperature, y)
                 if penalty is not None:
                     terms["L_λ"] = s.regularizer_weight * penalty(matrix)
                 optimizer.zero_grad(set_to_none=True)

@@ -34,11 +34,11 @@ class Settings:
     regularizer: str = "smooth"
     regularizer_weight: float = 1.0
     hidden: tuple[int, ...] | None = None
-    w1: float = 10.0
+    w1: float | None = None
     w2: float | None = None
     w3: float = 1.0
     w4: float | None = None
-    temperature: float = 0.06
+    temperature: float | None = None
     epochs: int | None = None
     batch_size: int | None = None
     lr: float | None = None
@@ -67,6 +67,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and (math.isnan(value) or value < 0):
                 raise BadInput(f"{name}={value} must not be negative")
+        if self.seed < 0:
+            raise BadInput(f"seed={self.seed} must not be negative")
         for name in ("temperature", "lr"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -1,0 +1,39 @@
+"""What a number was measured on, and how it was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+
+def machine() -> str:
+    """One line for the head of every table."""
+    model = platform.processor() or platform.machine()
+    for line in open("/proc/cpuinfo", encoding="utf-8") if os.path.exists("/proc/cpuinfo") else ():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    cores = len(os.sched_getaffinity(0))
+    return f"{model}, {cores} cores, Python {platform.python_version()}, numpy {np.__version__}"
+
+
+def alternate(
+    ours: Callable[[], object], peer: Callable[[], object], repeats: int
+) -> tuple[float, float, float]:
+    """Median seconds of each, and the median of the ratios, run in turns so that noise is shared."""
+    ours(), peer()
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        ours()
+        middle = time.perf_counter()
+        peer()
+        times.append((middle - begin, time.perf_counter() - middle))
+    mine, other = zip(*times, strict=True)
+    ratio = statistics.median(a / b for a, b in times)
+    return statistics.median(mine), statistics.median(other), ratio
