@@ -3,8 +3,8 @@
     python -m benchmarks apply [--rows 10000000]
 
 In memory: `Upgrade.backward` and `.forward` against numpy's products alone. In files: `apply_file`
-from npy to npy against a plain loop that reads, multiplies, writes and syncs. Then many float16 rows
-through the command line, with the peak of its resident memory.
+from npy to npy against a plain loop that reads, multiplies, writes and syncs. Then many float16
+rows through the command line, with the peak of its resident memory.
 """
 
 from __future__ import annotations
@@ -60,7 +60,12 @@ def in_memory(repeats: int) -> None:
             m = deep.forward_.map
             if isinstance(m, Mlp):
                 rowed.append(
-                    ("F mlp", d, lambda u=deep, x=old: u.forward(x), lambda m=m, x=old: bare_mlp(m, x))
+                    (
+                        "F mlp",
+                        d,
+                        lambda u=deep, x=old: u.forward(x),
+                        lambda m=m, x=old: bare_mlp(m, x),
+                    )
                 )
         for name, width, ours, peer in rowed:
             mine, bare, ratio = alternate(ours, peer, repeats)

@@ -7,6 +7,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +15,8 @@ import numpy as np
 def machine() -> str:
     """One line for the head of every table."""
     model = platform.processor() or platform.machine()
-    for line in open("/proc/cpuinfo", encoding="utf-8") if os.path.exists("/proc/cpuinfo") else ():
+    listing = Path("/proc/cpuinfo")
+    for line in listing.read_text().splitlines() if listing.exists() else ():
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
@@ -25,7 +27,7 @@ def machine() -> str:
 def alternate(
     ours: Callable[[], object], peer: Callable[[], object], repeats: int
 ) -> tuple[float, float, float]:
-    """Median seconds of each, and the median of the ratios, run in turns so that noise is shared."""
+    """Median seconds of each and the median ratio, run in turns so that noise is shared."""
     ours(), peer()
     times = []
     for _ in range(repeats):

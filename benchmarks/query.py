@@ -1,6 +1,6 @@
 """One live query through B, against a bare matrix-vector product of the same size.
 
-    python -m benchmarks query
+python -m benchmarks query
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`fast` against `paper` and `closed_form` on the architecture file: time and test quality.
 
-    python -m benchmarks solvers --data FOLDER
+python -m benchmarks solvers --data FOLDER
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ def main(arguments: list[str]) -> None:
     seconds = {r["recipe"]: r["seconds"] for r in results}
     print(machine(), "\n")
     print(markdown(results))
-    ratio = seconds["fast"] / seconds["paper, 30 epochs"]
-    print(f"\nfast / paper: {seconds['fast']:.1f} s / {seconds['paper, 30 epochs']:.1f} s = {ratio:.3f}")
+    fast, paper = seconds["fast"], seconds["paper, 30 epochs"]
+    print(f"\nfast / paper: {fast:.1f} s / {paper:.1f} s = {fast / paper:.3f}")

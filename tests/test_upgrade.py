@@ -400,7 +400,7 @@ def test_settings_may_be_numpys_numbers(tmp_path, data):
     upgrade = closed(seed=np.int64(3), lam=np.float32(2), validation=np.float64(0.25)).fit(*data)
     back = Upgrade.load(upgrade.save(tmp_path / "upgrade"))
     assert (back.seed, back.lam, back.validation) == (3, 2, 0.25)
-    assert back.hash_ == closed(seed=3, lam=2, validation=0.25).fit(*data).hash_
+    assert back.hash_ == closed(seed=3, lam=2.0, validation=0.25).fit(*data).hash_
 
 
 @pytest.mark.parametrize("solver", ["closed_form", "fast", "paper"])

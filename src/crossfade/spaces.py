@@ -85,7 +85,8 @@ def inverse_norms(x: NDArray[np.float32], side: str) -> NDArray[np.float32]:
     >>> inverse_norms(np.array([[0.0, 2.0]], dtype=np.float32), "old")
     array([0.5], dtype=float32)
     """
-    squares = np.vecdot(x, x)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        squares = np.vecdot(x, x)
     # One comparison finds NaN, infinity and zero alike.
     good = (squares > 0) & (squares < np.inf)
     if not good.all():

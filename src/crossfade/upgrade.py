@@ -153,11 +153,11 @@ class Upgrade:
         side.check_shape(x, self.backward_.reads)
         rows = np.atleast_2d(x).astype(np.float32)
         scale = inverse_norms(rows, "old")
+        if side.normalization == "l2":
+            rows *= scale[:, None]
         if self.axes_ is not None:
             rows = rows @ self.axes_.T
         rows = fit_dim(rows, self.shared_dim_)
-        if side.normalization == "l2":
-            rows = rows * (inverse_norms(rows, "old") if self.axes_ is not None else scale)[:, None]
         return rows if x.ndim == 2 else rows[0]
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -225,6 +225,8 @@ class Upgrade:
         values = {name: getattr(self, name) for name in Settings.names()}
         for name in ("hidden", "select_cases", "select_metrics"):
             values[name] = None if values[name] is None else tuple(values[name])
+        # numpy's numbers, as a parameter search passes them, are not JSON's.
+        values = {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
         return Settings(**values)
 
     def _fitted(self) -> Self:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -285,21 +284,23 @@ def test_an_unwritable_report_is_named_before_any_work(crossfade, pairs, tmp_pat
     assert [entry.name for entry in tmp_path.iterdir()] == ["pairs.npz"]
 
 
-def command(*arguments, **options):
-    """The installed command, in a process of its own."""
-    program = Path(sys.executable).with_name("crossfade")
+def python(first, *arguments, cwd):
+    """The command in a process of its own, in which something is done first."""
+    script = f"{first}; from crossfade.cli import main; main()"
     return subprocess.run(
-        [program, *arguments], capture_output=True, text=True, timeout=120, **options
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
     )
 
 
 def test_a_full_disk_leaves_nothing(pairs, tmp_path):
     write(pairs, tmp_path / "pairs.npz")
 
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-
-    ran = command("fit", "pairs.npz", "-o", "mine", *QUICK, cwd=tmp_path, preexec_fn=limit)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+    ran = python(limit, "fit", "pairs.npz", "-o", "mine", *QUICK, cwd=tmp_path)
     assert ran.returncode == 2
     assert "error mine: " in ran.stderr
     assert "nothing was written → " in ran.stderr
@@ -309,14 +310,7 @@ def test_a_full_disk_leaves_nothing(pairs, tmp_path):
 
 def test_a_missing_torch_is_answered_with_the_line_that_installs_it(pairs, tmp_path):
     write(pairs, tmp_path / "pairs.npz")
-    script = "import sys; sys.modules['torch'] = None; from crossfade.cli import main; main()"
-    ran = subprocess.run(
-        [sys.executable, "-c", script, "fit", "pairs.npz"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-    )
+    ran = python("import sys; sys.modules['torch'] = None", "fit", "pairs.npz", cwd=tmp_path)
     assert ran.returncode == 2
     assert "pip install 'crossfade[train]'" in ran.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["pairs.npz"]
@@ -325,7 +319,8 @@ def test_a_missing_torch_is_answered_with_the_line_that_installs_it(pairs, tmp_p
 def test_the_installed_command_says_its_version():
     from crossfade import __version__
 
-    ran = command("--version")
+    program = Path(sys.executable).with_name("crossfade")
+    ran = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout) == (0, f"crossfade {__version__}\n")
 
 

@@ -42,7 +42,7 @@ def test_a_rotation_is_frozen_as_it_is_and_keeps_its_determinant(x, step, sign):
     start[0, 0] = sign
     module = TrainableRotation(start, step)
     with torch.no_grad():
-        module.upper.copy_(torch.randn(10))
+        module.upper.copy_(torch.randn(5, 5))
     frozen = module.frozen()
     assert isinstance(frozen, Orthogonal)
     assert np.linalg.det(module.matrix().detach().numpy()) == pytest.approx(sign, abs=1e-5)
@@ -57,7 +57,7 @@ def test_a_frozen_rotation_is_orthogonal_to_float32_round_off(n, seed, step):
     start = procrustes(rng.normal(size=(n, n))).astype(np.float32)
     module = TrainableRotation(torch.from_numpy(start), step)
     with torch.no_grad():
-        module.upper.copy_(torch.from_numpy(rng.normal(size=n * (n - 1) // 2)))
+        module.upper.copy_(torch.from_numpy(rng.normal(size=(n, n))))
     assert deviation(module.frozen().weight) <= ROUND_OFF * np.sqrt(n)
 
 

@@ -15,6 +15,7 @@ from crossfade.artefact import check_target
 from crossfade.cli.tables import cases_table, show
 from crossfade.cli.training import training_progress
 from crossfade.errors import BadInput
+from crossfade.files.atomic import check_parent
 from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS
 from crossfade.upgrade import Upgrade
 
@@ -170,6 +171,8 @@ def fit(
     )
     # Before the work, not after it.
     check_target(output, overwrite=overwrite)
+    if json_file not in (None, "-"):
+        check_parent(Path(json_file))
     data = Pairs.open(
         pairs,
         old=old,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,9 @@ def inspect(
         facts = pairs.describe()
         tables = [facts_table(pairs.name, facts)]
     if as_json:
+        # JSON has no infinity: λ = ∞ is spelled out.
+        if math.isinf(facts.get("lambda", {}).get("asked") or 0.0):
+            facts["lambda"]["asked"] = "inf"
         typer.echo(json.dumps(facts))
         return
     console = Console()

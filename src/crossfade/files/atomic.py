@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import secrets
@@ -31,10 +32,7 @@ def replacing(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     refuse_existing(path, overwrite=overwrite)
     # A link is written through, so that it goes on pointing where its owner wanted it to.
     final = path.resolve()
-    if not final.parent.is_dir():
-        # Some libraries would make the folder, and a mistyped path deserves an error instead.
-        number = errno.ENOTDIR if final.parent.exists() else errno.ENOENT
-        raise cannot_write(path, OSError(number, os.strerror(number)))
+    check_parent(path)
     temporary = final.with_name(f".{final.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         try:
@@ -47,6 +45,15 @@ def replacing(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     except BaseException:
         _remove(temporary)
         raise
+
+
+def check_parent(path: Path) -> None:
+    """Raise if the folder in which `path` is to be is none."""
+    parent = path.resolve().parent
+    if not parent.is_dir():
+        # Some libraries would make the folder, and a mistyped path deserves an error instead.
+        number = errno.ENOTDIR if parent.exists() else errno.ENOENT
+        raise cannot_write(path, OSError(number, os.strerror(number)))
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
@@ -69,24 +76,38 @@ def _sync(path: Path) -> None:
 
 
 def _put(temporary: Path, final: Path) -> None:
-    if temporary.is_dir() and final.exists():
+    before: Path | None = None
+    if not (temporary.is_dir() and final.exists()):
+        temporary.replace(final)
+    elif _exchange(temporary, final):
+        before = temporary
+    else:
         # A folder cannot be renamed onto a full one, so the old one steps aside for a moment.
-        aside = temporary.with_name(f"{temporary.name}.before")
-        final.rename(aside)
+        before = temporary.with_name(f"{temporary.name}.before")
+        final.rename(before)
         try:
             temporary.rename(final)
         except OSError:
-            aside.rename(final)
+            before.rename(final)
             raise
-        _remove(aside)
-    else:
-        temporary.replace(final)
     with suppress(OSError):  # Some file systems cannot sync a folder; the rename stands regardless.
         handle = os.open(final.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+    if before is not None:
+        _remove(before)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Swap two names in one step, so that a kill finds one or the other; False where it cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(renameat2(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
 
 
 def _remove(path: Path) -> None:

@@ -40,10 +40,12 @@ class Directed:
 
     def _one_query(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         # The path of every live query: nothing but the product and one length.
-        y: NDArray[np.float32] = self.map.weight @ x  # type: ignore[union-attr]
-        square = float(x.dot(x))
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            square = float(x.dot(x))
         if not 0.0 < square < np.inf:
+            # Before the product, which warns of infinite values on its own.
             refuse_bad_rows(x[None], self.reads.name)
+        y: NDArray[np.float32] = self.map.weight @ x  # type: ignore[union-attr]
         if self.reads.normalization == "l2":
             y *= 1.0 / square**0.5 if 0.0 < square < np.inf else inverse_norms(x[None], "")[0]
         return y
@@ -53,7 +55,9 @@ class Directed:
         widest = max(self.map.hidden) if isinstance(self.map, Mlp) else self.map.out_dim
         step = max(64, CHUNK_BYTES // (4 * max(self.reads.dim, widest)))
         for first in range(0, len(x), step):
-            part = np.ascontiguousarray(x[first : first + step], dtype=np.float32)
+            # A float64 beyond float32's range becomes infinite, and is then found as a bad row.
+            with np.errstate(over="ignore"):
+                part = np.ascontiguousarray(x[first : first + step], dtype=np.float32)
             try:
                 self._chunk(part, out[first : first + step])
             except BadRow as error:

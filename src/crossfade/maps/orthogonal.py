@@ -85,35 +85,44 @@ def nearest_orthogonal(matrix: NDArray[np.floating]) -> NDArray[np.float64]:
     array([[ 1.,  0.],
            [ 0., -1.]])
     """
-    u, _, vt = np.linalg.svd(np.asarray(matrix, dtype=np.float64))
-    return np.asarray(u @ vt)
+    w = np.asarray(matrix, dtype=np.float64)
+    eye = np.eye(len(w))
+    gram = w @ w.T
+    if np.linalg.norm(gram - eye) > 0.5:
+        u, _, vt = np.linalg.svd(w)
+        return np.asarray(u @ vt)
+    # Newton–Schulz: so near, it squares the distance at each step, for two products and no SVD.
+    while np.linalg.norm(gram - eye) > 1e-12 * len(w):
+        w = 0.5 * (3.0 * eye - gram) @ w
+        gram = w @ w.T
+    return w
 
 
-def skew_tensor(upper: torch.Tensor, n: int) -> torch.Tensor:
-    """`skew` for training: differentiable in `upper`."""
-    import torch
+def skew_tensor(upper: torch.Tensor) -> torch.Tensor:
+    """P for training, from the strict upper triangle of `upper` (n, n); the rest is not looked at.
 
-    p = torch.zeros(n, n, dtype=upper.dtype, device=upper.device)
-    rows, columns = torch.triu_indices(n, n, 1, device=upper.device)
-    p = p.index_put((rows, columns), upper)
-    return p - p.T
+    Kept square, because scattering a flat triangle costs more than the solve it feeds.
+    """
+    half = upper.triu(1)
+    return half - half.T
 
 
-def exp_tensor(upper: torch.Tensor, n: int) -> torch.Tensor:
+def exp_tensor(upper: torch.Tensor) -> torch.Tensor:
     """exp(P) for training, as the paper computes it at every step."""
     import torch
 
-    return torch.matrix_exp(skew_tensor(upper, n))
+    return torch.matrix_exp(skew_tensor(upper))
 
 
-def cayley_tensor(upper: torch.Tensor, n: int) -> torch.Tensor:
+def cayley_tensor(upper: torch.Tensor) -> torch.Tensor:
     """(I − P/2)⁻¹(I + P/2): every rotation without the eigenvalue −1, for one linear solve.
 
     It agrees with exp(P) to second order at P = 0, so learning rates carry over.
     """
     import torch
 
-    half = skew_tensor(upper, n) / 2
-    eye = torch.eye(n, dtype=upper.dtype, device=upper.device)
-    solved: torch.Tensor = torch.linalg.solve(eye - half, eye + half)
-    return solved
+    half = skew_tensor(upper) / 2
+    eye = torch.eye(len(upper), dtype=upper.dtype, device=upper.device)
+    # (I − H)⁻¹(I + H) = 2(I − H)⁻¹ − I needs no product on the right-hand side.
+    solved: torch.Tensor = torch.linalg.solve(eye - half, eye)
+    return 2 * solved - eye

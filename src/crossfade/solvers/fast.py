@@ -35,7 +35,9 @@ from crossfade.solvers.trainable import (
 )
 
 CHECKS = 10
-LR_BACKWARD = {"orthogonal": 3e-3, "near-orthogonal": 1e-3, "affine": 1e-3}
+# How far above λ a kept B may be; the slack is for λ = 0, which no float32 matrix meets.
+OVERSHOOT, SLACK = 1.1, 0.05
+LR_BACKWARD = {"orthogonal": 5e-3, "near-orthogonal": 1e-3, "affine": 1e-3}
 LR_FORWARD, WEIGHT_DECAY = 1e-3, 2.0
 W1, W4, TEMPERATURE = 5.0, 1.0, 0.07
 
@@ -90,10 +92,17 @@ class _Run:
         selection = self.problem.selection
         scores = selection.scores(backward, forward)
         better = selection.mean(scores) > selection.mean(self.scores)
-        kept = better and selection.guarded(scores, self.closed)
+        kept = better and selection.guarded(scores, self.closed) and self.within_lambda(backward)
         if kept:
             self.backward, self.forward, self.scores = backward, forward, scores
         return scores, kept
+
+    def within_lambda(self, backward: BackwardMap) -> bool:
+        """Whether B keeps to λ; on its way there a step may overshoot."""
+        s = self.settings
+        if s.backward_map != "near-orthogonal" or s.regularizer in ("so", "srip"):
+            return True
+        return deviation(backward.weight) <= OVERSHOOT * s.lam + SLACK
 
     def train(
         self,
@@ -105,7 +114,8 @@ class _Run:
         lr: float,
         weight_decay: float,
         loss: Callable[[torch.Tensor], dict[str, torch.Tensor]],
-        state: Callable[[], tuple[BackwardMap, ForwardMap, float]],
+        state: Callable[[], tuple[BackwardMap, ForwardMap]],
+        distance: Callable[[], float],
     ) -> None:
         """AdamW with a short warm-up and a cosine decay; validation at ten points on the way."""
         rows = len(self.old)
@@ -132,10 +142,12 @@ class _Run:
                 for name, value in terms.items():
                     sums[name] = sums.get(name, 0.0) + float(value.detach())
             losses = {name: value / steps for name, value in sums.items()}
+            scores, kept = None, False
             with torch.no_grad():
-                backward, forward, distance = state()
-            scores, kept = self.consider(backward, forward) if epoch in checks else (None, False)
-            self.record(block, epoch, epochs, losses, distance, scores, kept=kept)
+                reached = distance()
+                if epoch in checks:
+                    scores, kept = self.consider(*state())
+            self.record(block, epoch, epochs, losses, reached, scores, kept=kept)
 
 
 def _plan(rows: int, told: int | None, batch_size: int, epochs: int, least: int) -> int:
@@ -180,13 +192,15 @@ def _refine_backward(run: _Run) -> None:
             terms["L_λ"] = s.regularizer_weight * penalty(matrix)
         return terms
 
-    def state() -> tuple[BackwardMap, ForwardMap, float]:
+    def state() -> tuple[BackwardMap, ForwardMap]:
         backward = module.frozen()
-        distance = 0.0 if kind == "orthogonal" else float(gram_deviation(module.matrix()))
-        return backward, compose(backward, *run.problem.ridge), distance
+        return backward, compose(backward, *run.problem.ridge)
+
+    def distance() -> float:
+        return 0.0 if kind == "orthogonal" else float(gram_deviation(module.matrix()))
 
     rows = len(run.old)
-    batch_size = s.batch_size or max(64, min(512, rows // 4))
+    batch_size = s.batch_size or max(64, min(1024, rows // 4))
     run.train(
         "backward",
         module,
@@ -196,6 +210,7 @@ def _refine_backward(run: _Run) -> None:
         weight_decay=0.0,
         loss=loss,
         state=state,
+        distance=distance,
     )
 
 
@@ -214,7 +229,7 @@ def _refine_forward(run: _Run) -> None:
     module = module.to(run.device)
     backward = run.backward
     mapped = torch.from_numpy(backward(run.problem.train.new)).to(run.device)
-    distance = deviation(backward.weight)
+    reached = deviation(backward.weight)
 
     def loss(rows: torch.Tensor) -> dict[str, torch.Tensor]:
         labels = None if run.labels is None else run.labels[rows]
@@ -223,9 +238,8 @@ def _refine_forward(run: _Run) -> None:
         near_old = contrastive(f, run.placed[rows], run.temperature, labels)
         return {"L_F": run.w1 * alignment(f, b), "L_C": s.w3 * (near_new + near_old)}
 
-    def state() -> tuple[BackwardMap, ForwardMap, float]:
-        forward = module.frozen()
-        return backward, cast(ForwardMap, forward), distance
+    def state() -> tuple[BackwardMap, ForwardMap]:
+        return backward, cast(ForwardMap, module.frozen())
 
     rows = len(run.old)
     batch_size = s.batch_size or max(64, min(512, rows // 4))
@@ -238,6 +252,7 @@ def _refine_forward(run: _Run) -> None:
         weight_decay=WEIGHT_DECAY if s.weight_decay is None else s.weight_decay,
         loss=loss,
         state=state,
+        distance=lambda: reached,
     )
 
 

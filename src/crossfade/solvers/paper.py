@@ -31,7 +31,7 @@ def _maps(
     s = problem.settings
     backward: TrainableRotation | TrainableAffine
     if s.backward_map == "orthogonal":
-        upper = torch.randn(n * (n - 1) // 2) / math.sqrt(n)
+        upper = torch.randn(n, n) / math.sqrt(n)
         backward = TrainableRotation(torch.eye(n), "exp", upper)
     else:
         linear = nn.Linear(n, n)

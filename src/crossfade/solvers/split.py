@@ -27,7 +27,7 @@ def validation_rows(
     rng = np.random.default_rng(seed)
     held = np.zeros(rows, dtype=bool)
     if labels is None:
-        held[rng.permutation(rows)[: max(2, round(share * rows))]] = True
+        held[rng.permutation(rows)[: min(max(2, round(share * rows)), rows - 2)]] = True
         return held
     order = np.argsort(labels, kind="stable")
     bounds = np.flatnonzero(np.diff(labels[order])) + 1
@@ -40,4 +40,7 @@ def validation_rows(
         if take >= 2:
             held[rng.permutation(members)[:take]] = True
             due -= take
+    if not held.any():
+        # Too few rows for their share to be a pair: one pair of the largest class all the same.
+        held[rng.permutation(max(classes, key=len))[:2]] = True
     return held

@@ -26,16 +26,12 @@ class TrainableRotation(nn.Module):
 
     def __init__(self, start: torch.Tensor, step: str, upper: torch.Tensor | None = None) -> None:
         super().__init__()
-        self.n = len(start)
         self.register_buffer("start", start)
         self.step = {"cayley": cayley_tensor, "exp": exp_tensor}[step]
-        self.upper = nn.Parameter(
-            torch.zeros(self.n * (self.n - 1) // 2) if upper is None else upper
-        )
+        self.upper = nn.Parameter(torch.zeros_like(start) if upper is None else upper)
 
     def matrix(self) -> torch.Tensor:
-        start = self.get_buffer("start")
-        return self.step(self.upper, self.n) @ start
+        return self.step(self.upper) @ self.get_buffer("start")
 
     def apply_with(self, matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         return x @ matrix.T
