@@ -43,7 +43,7 @@ class Upgrade:
         and no memory for the pairs; "paper" is the paper's recipe, for reproduction.
     lam, alpha, regularizer, regularizer_weight : λ, the steepness α, one of smooth, heaviside, so,
         srip, and its weight. For a near-orthogonal B; `lam=inf` is no regularization.
-    hidden : widths of the mlp's hidden layers; by default two of the shared dimension.
+    hidden : widths of the mlp's hidden layers; by default two of 768.
     w1, w2, w3, w4 : weights of L_F, L_B, L_C and of L_contr(B(new), old). By default 5, 0, 1, 1
         for "fast", which starts at the optimum of L_B, and 10, 10, 1, 0 for "paper".
     temperature : of the contrastive losses; 0.07 for "fast", 0.05 for "paper".
@@ -292,6 +292,11 @@ class Upgrade:
         found = (backward.in_dim, backward.out_dim, forward.in_dim, forward.out_dim)
         if found != expected:
             raise BadUpgrade(f"maps have dimensions {found}, the config says {expected}")
+        # In C order a product with a single query runs along memory.
+        backward, forward = (
+            type(m).from_tensors({k: np.ascontiguousarray(v) for k, v in m.tensors().items()})
+            for m in (backward, forward)
+        )
         self.backward_, self.forward_ = Directed(backward, new, old), Directed(forward, old, new)
         self.axes_ = axes
         self.config_ = config

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossfade.errors import BadRow
-from crossfade.maps import Map, Mlp, Orthogonal
-from crossfade.spaces import FINGERPRINT_SAMPLE, Side, inverse_norms, refuse_bad_rows
+from crossfade.maps import Affine, Map, Mlp, NearOrthogonal, Orthogonal
+from crossfade.spaces import FINGERPRINT_SAMPLE, Side, inverse_norms
 
-# Rows per step, so that a step's input and output stay in the processor's cache.
-CHUNK_BYTES = 1 << 20
+# Rows per step: enough for the product to run at full speed, few enough to stay near the processor.
+CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,31 +41,35 @@ class Directed:
 
     def _one_query(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         # The path of every live query: nothing but the product and one length.
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            square = float(x.dot(x))
+        # Of numpy's inner products only vdot keeps quiet when it overflows.
+        square = float(np.vdot(x, x))
         if not 0.0 < square < np.inf:
-            # Before the product, which warns of infinite values on its own.
-            refuse_bad_rows(x[None], self.reads.name)
-        y: NDArray[np.float32] = self.map.weight @ x  # type: ignore[union-attr]
+            return np.asarray(self._rows(x[None])[0])
+        y: NDArray[np.float32] = self.map.weight.dot(x)  # type: ignore[union-attr]
         if self.reads.normalization == "l2":
-            y *= 1.0 / square**0.5 if 0.0 < square < np.inf else inverse_norms(x[None], "")[0]
+            np.multiply(y, square**-0.5, out=y)
         return y
 
     def _rows(self, x: NDArray[np.floating]) -> NDArray[np.float32]:
         out = np.empty((len(x), self.map.out_dim), dtype=np.float32)
         widest = max(self.map.hidden) if isinstance(self.map, Mlp) else self.map.out_dim
         step = max(64, CHUNK_BYTES // (4 * max(self.reads.dim, widest)))
+        step = max(1, min(step, len(x)))
+        # One buffer for all steps: fresh memory costs more to touch than to fill.
+        wide = np.empty((step, self.reads.dim + 1), dtype=np.float32) if self._biased else None
         for first in range(0, len(x), step):
             # A float64 beyond float32's range becomes infinite, and is then found as a bad row.
             with np.errstate(over="ignore"):
                 part = np.ascontiguousarray(x[first : first + step], dtype=np.float32)
             try:
-                self._chunk(part, out[first : first + step])
+                self._chunk(part, out[first : first + step], wide)
             except BadRow as error:
                 raise error.moved(first) from None
         return out
 
-    def _chunk(self, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    def _chunk(
+        self, x: NDArray[np.float32], out: NDArray[np.float32], wide: NDArray[np.float32] | None
+    ) -> None:
         scale = inverse_norms(x, self.reads.name)
         if self.reads.normalization == "none":
             self.map(x, out)
@@ -72,6 +77,24 @@ class Directed:
             # A rotation commutes with scaling and keeps lengths: one pass instead of three.
             self.map(x, out)
             out *= scale[:, None]
-        else:
+        elif wide is None:
             self.map(x * scale[:, None], out)
             out *= inverse_norms(out, "shared")[:, None]
+        else:
+            # The length is divided out in the end, so x need not be scaled: W x + ‖x‖ b points the
+            # same way. The bias rides along as one more column of the product.
+            wide = wide[: len(x)]
+            wide[:, :-1] = x
+            np.divide(1.0, scale, out=wide[:, -1])
+            np.matmul(wide, self._with_bias, out=out)
+            out *= inverse_norms(out, "shared")[:, None]
+
+    @property
+    def _biased(self) -> bool:
+        unit = self.reads.normalization == "l2"
+        return unit and isinstance(self.map, Affine | NearOrthogonal)
+
+    @cached_property
+    def _with_bias(self) -> NDArray[np.float32]:
+        tensors = self.map.tensors()
+        return np.concatenate([tensors["weight"].T, tensors["bias"][None]])

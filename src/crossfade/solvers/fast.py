@@ -6,7 +6,7 @@ orthogonal B the tie leaves L_F and L_contr(F, B) constant, so its block costs o
 step and no pass through F. A fourth contrastive term, L_contr(B(new), old) with weight w4, asks
 directly for what the first day of an upgrade needs: new queries that find old items of their class.
 
-At ten points of each block both maps are scored on the validation split. A state counts only if
+At several points of each block both maps are scored on the validation split. A state counts only if
 B(new)/old is no worse there than the closed form's. The best such state is kept, which may be the
 closed form itself.
 """
@@ -27,6 +27,7 @@ from crossfade.maps.near_orthogonal import deviation
 from crossfade.solvers.closed_form import as_kind, compose
 from crossfade.solvers.device import pick_device, seeded
 from crossfade.solvers.problem import BackwardMap, ForwardMap, Problem, Scores, Solution
+from crossfade.solvers.settings import HIDDEN
 from crossfade.solvers.trainable import (
     TrainableAffine,
     TrainableMlp,
@@ -34,7 +35,7 @@ from crossfade.solvers.trainable import (
     input_scale,
 )
 
-CHECKS = 10
+CHECKS = {"backward": 4, "forward": 10}
 # How far above λ a kept B may be; the slack is for λ = 0, which no float32 matrix meets.
 OVERSHOOT, SLACK = 1.1, 0.05
 LR_BACKWARD = {"orthogonal": 5e-3, "near-orthogonal": 1e-3, "affine": 1e-3}
@@ -117,7 +118,7 @@ class _Run:
         state: Callable[[], tuple[BackwardMap, ForwardMap]],
         distance: Callable[[], float],
     ) -> None:
-        """AdamW with a short warm-up and a cosine decay; validation at ten points on the way."""
+        """AdamW with a short warm-up and a cosine decay; validation at points on the way."""
         rows = len(self.old)
         steps = math.ceil(rows / batch_size)
         total = epochs * steps
@@ -129,7 +130,7 @@ class _Run:
                 * (0.01 + 0.495 * (1 + math.cos(math.pi * t / total)))
             ),
         )
-        checks = {round(epochs * i / min(CHECKS, epochs)) for i in range(1, CHECKS + 1)}
+        checks = {math.ceil(epochs * i / CHECKS[block]) for i in range(1, CHECKS[block] + 1)}
         for epoch in range(1, epochs + 1):
             sums: dict[str, float] = {}
             order = torch.randperm(rows).to(self.device)
@@ -221,7 +222,7 @@ def _refine_forward(run: _Run) -> None:
     d, n = run.old.shape[1], run.new.shape[1]
     module: TrainableMlp | TrainableAffine
     if s.forward_kind == "mlp":
-        hidden = s.hidden or (n, n)
+        hidden = s.hidden or HIDDEN
         scale = input_scale(run.problem.train.old)
         module = TrainableMlp(d, n, hidden, (weight, bias), scale)
     else:
@@ -246,7 +247,7 @@ def _refine_forward(run: _Run) -> None:
     run.train(
         "forward",
         module,
-        epochs=_plan(rows, s.epochs, batch_size, epochs=25, least=400),
+        epochs=_plan(rows, s.epochs, batch_size, epochs=20, least=360),
         batch_size=batch_size,
         lr=s.lr or LR_FORWARD,
         weight_decay=WEIGHT_DECAY if s.weight_decay is None else s.weight_decay,

@@ -19,6 +19,7 @@ from crossfade.losses.orthogonality import gram_deviation, regularizer
 from crossfade.solvers.closed_form import as_kind, compose
 from crossfade.solvers.device import pick_device, seeded
 from crossfade.solvers.problem import ForwardMap, Problem, Solution
+from crossfade.solvers.settings import HIDDEN
 from crossfade.solvers.trainable import TrainableAffine, TrainableMlp, TrainableRotation
 
 EPOCHS, BATCH_SIZE, LR = 30, 1000, 1e-3
@@ -40,7 +41,7 @@ def _maps(
             linear.weight.detach(), linear.bias.detach(), near_orthogonal=near
         )
     if s.forward_kind == "mlp":
-        return backward, TrainableMlp(d, n, s.hidden or (n, n), None, scale=1.0)
+        return backward, TrainableMlp(d, n, s.hidden or HIDDEN, None, scale=1.0)
     linear = nn.Linear(d, n)
     forward = TrainableAffine(linear.weight.detach(), linear.bias.detach(), near_orthogonal=False)
     return backward, forward

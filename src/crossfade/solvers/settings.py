@@ -18,6 +18,8 @@ CHOICES = {
     "normalize_old": ("l2", "none"),
     "normalize_new": ("l2", "none"),
 }
+# Of the mlp, where the caller names none: the best on validation of those tried.
+HIDDEN = (768, 768)
 SELECT_CASES = ("B(new)/F(old)", "F(old)/F(old)", "B(new)/old")
 SELECT_METRICS = ("cmc@1", "mAP")
 
