@@ -41,8 +41,9 @@ class Upgrade:
     forward_map : "mlp", "affine", or "auto": an mlp where the solver can train one.
     solver : "fast" refines the closed form and keeps what validates; "closed_form" needs no torch
         and no memory for the pairs; "paper" is the paper's recipe, for reproduction.
-    lam, alpha, regularizer, regularizer_weight : λ, the steepness α, one of smooth, heaviside, so,
-        srip, and its weight. For a near-orthogonal B; `lam=inf` is no regularization.
+    lam, alpha, regularizer, regularizer_weight : λ, its steepness α (240/λ by default), one of
+        smooth, heaviside, so, srip, and its weight. For a near-orthogonal B; `lam=inf` is no
+        regularization.
     hidden : widths of the mlp's hidden layers; by default two of 768.
     w1, w2, w3, w4 : weights of L_F, L_B, L_C and of L_contr(B(new), old). By default 5, 0, 1, 1
         for "fast", which starts at the optimum of L_B, and 10, 10, 1, 0 for "paper".
@@ -77,7 +78,7 @@ class Upgrade:
         forward_map: str = "auto",
         solver: str = "fast",
         lam: float = 12.0,
-        alpha: float = 10.0,
+        alpha: float | None = None,
         regularizer: str = "smooth",
         regularizer_weight: float = 1.0,
         hidden: Sequence[int] | None = None,

@@ -93,7 +93,9 @@ def fit(
     lam: Annotated[
         str, typer.Option("--lambda", help="λ of a near-orthogonal B; inf for none.")
     ] = "12",
-    alpha: Annotated[float, typer.Option(help="Steepness of the λ switch.")] = 10.0,
+    alpha: Annotated[
+        float | None, typer.Option(help="Steepness of the λ switch; 240/λ by default.")
+    ] = None,
     regularizer: Annotated[Regularizer, typer.Option()] = Regularizer.smooth,
     regularizer_weight: Annotated[float, typer.Option()] = 1.0,
     forward: Annotated[Forward, typer.Option(help="The kind of F.")] = Forward.auto,

@@ -38,7 +38,7 @@ from crossfade.solvers.trainable import (
 CHECKS = {"backward": 4, "forward": 10}
 # How far above λ a kept B may be; the slack is for λ = 0, which no float32 matrix meets.
 OVERSHOOT, SLACK = 1.1, 0.05
-LR_BACKWARD = {"orthogonal": 5e-3, "near-orthogonal": 1e-3, "affine": 1e-3}
+LR_BACKWARD = {"orthogonal": 5e-3, "near-orthogonal": 3e-3, "affine": 1e-3}
 LR_FORWARD, WEIGHT_DECAY = 1e-3, 2.0
 W1, W4, TEMPERATURE = 5.0, 1.0, 0.07
 
@@ -172,7 +172,7 @@ def _refine_backward(run: _Run) -> None:
     module = module.to(run.device)
     penalty = None
     if kind == "near-orthogonal":
-        penalty = regularizer(s.regularizer, s.lam, s.alpha)
+        penalty = regularizer(s.regularizer, s.lam, s.steepness)
     weight, shift = run.ridge
 
     def loss(rows: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -59,7 +59,9 @@ def solve(problem: Problem) -> Solution:
     )
     labels = None if train.labels is None else torch.from_numpy(train.labels).to(device)
     penalty = (
-        regularizer(s.regularizer, s.lam, s.alpha) if s.backward_map == "near-orthogonal" else None
+        regularizer(s.regularizer, s.lam, s.steepness)
+        if s.backward_map == "near-orthogonal"
+        else None
     )
     epochs, batch_size = s.epochs or EPOCHS, min(s.batch_size or BATCH_SIZE, len(old))
     w1 = W1 if s.w1 is None else s.w1

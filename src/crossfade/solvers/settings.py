@@ -20,6 +20,7 @@ CHOICES = {
 }
 # Of the mlp, where the caller names none: the best on validation of those tried.
 HIDDEN = (768, 768)
+RELATIVE_STEEPNESS = 240.0
 SELECT_CASES = ("B(new)/F(old)", "F(old)/F(old)", "B(new)/old")
 SELECT_METRICS = ("cmc@1", "mAP")
 
@@ -32,7 +33,7 @@ class Settings:
     forward_map: str = "auto"
     solver: str = "fast"
     lam: float = 12.0
-    alpha: float = 10.0
+    alpha: float | None = None
     regularizer: str = "smooth"
     regularizer_weight: float = 1.0
     hidden: tuple[int, ...] | None = None
@@ -89,6 +90,16 @@ class Settings:
             check_case(case)
         for metric in self.select_metrics:
             check_metric(metric)
+
+    @property
+    def steepness(self) -> float:
+        """α as told, or one that makes the switch as narrow for a small λ as for a large one.
+
+        At a fixed α the penalty reaches a fixed way below λ, which for a small λ is most of it.
+        """
+        if self.alpha is not None:
+            return self.alpha
+        return RELATIVE_STEEPNESS / self.lam if 0 < self.lam < math.inf else 10.0
 
     @property
     def forward_kind(self) -> str:

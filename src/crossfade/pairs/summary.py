@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossfade.badrows import bad_rows
-from crossfade.labels import MISSING, Labels
-from crossfade.pairfiles import Found
+from crossfade.pairs.files import Found
+from crossfade.pairs.labels import MISSING, Labels
 
 SHOWN = 5
 

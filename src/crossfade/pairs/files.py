@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from crossfade.errors import BadInput
 from crossfade.files import ArrayInfo, list_arrays, open_source, read_values, split_name
 from crossfade.files.choice import check_vectors
-from crossfade.labels import Labels, encode
+from crossfade.pairs.labels import Labels, encode
 
 SideName = Literal["old", "new"]
 Vectors = NDArray[np.float32]

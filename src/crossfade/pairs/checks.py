@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput, BadRow
-from crossfade.labels import MISSING, check_classes
-from crossfade.pairfiles import Found, PairSide, Vectors
+from crossfade.pairs.files import Found, PairSide, Vectors
+from crossfade.pairs.labels import MISSING, check_classes
 
 FEWEST = 4
 

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossfade.errors import BadInput
-from crossfade.labels import MISSING, Labels, check, encode
-from crossfade.pairchecks import check_rows, good_rows, refuse_bad_rows
-from crossfade.pairfiles import (
+from crossfade.pairs.checks import check_rows, good_rows, refuse_bad_rows
+from crossfade.pairs.files import (
     Found,
     Place,
     Vectors,
@@ -21,7 +20,8 @@ from crossfade.pairfiles import (
     find_in_several,
     side_in_array,
 )
-from crossfade.pairsummary import summarize
+from crossfade.pairs.labels import MISSING, Labels, check, encode
+from crossfade.pairs.summary import summarize
 
 
 @dataclass(frozen=True, eq=False)
