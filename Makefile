@@ -20,9 +20,11 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# DATA names a folder with the feature files of docs/results.md; without it only the made-up data is used.
+# DATA names a folder with the feature files of docs/results.md, for the benchmarks that need them.
 bench: $(VENV)/dev.stamp
-	$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m benchmarks query
+	$(BIN)/python -m benchmarks apply
+	$(if $(DATA),$(BIN)/python -m benchmarks solvers --data $(DATA))
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

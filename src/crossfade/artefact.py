@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from crossfade.errors import BadInput, BadUpgrade
+from crossfade.maps import Map
 from crossfade.spaces import Normalization
 
 TENSORS, CONFIG, CARD = "upgrade.safetensors", "config.json", "README.md"
@@ -60,6 +62,17 @@ class Config(BaseModel):
     def text(self) -> str:
         """The one way this config is written; any other spelling of it was edited."""
         return json.dumps(self.model_dump(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """An upgrade in memory: both maps, each side's mean, old's axes where rotated, the config."""
+
+    backward: Map
+    forward: Map
+    means: tuple[NDArray[np.float32], NDArray[np.float32]]
+    axes: NDArray[np.float32] | None
+    config: Config
 
 
 def content_hash(config: Config, tensors: bytes) -> str:

@@ -6,27 +6,23 @@ import inspect
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossfade import artefact
-from crossfade._version import __version__
 from crossfade.card import card
-from crossfade.cases import CASES
 from crossfade.errors import BadInput, BadUpgrade, MissingExtra
-from crossfade.maps import KINDS, Map
+from crossfade.maps import KINDS
 from crossfade.maps.directed import Directed
-from crossfade.maps.near_orthogonal import deviation
 from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS, Settings
-from crossfade.spaces import Normalization, Side, fit_dim, inverse_norms
+from crossfade.spaces import Side, fit_dim, inverse_norms
 
 # Learning needs scipy, pyarrow and perhaps torch; loading and applying must not wait for them.
 if TYPE_CHECKING:
     from crossfade.pairs import Pairs
-    from crossfade.solvers.prepare import Prepared
-    from crossfade.solvers.problem import Scores, Solution
+    from crossfade.solvers.problem import Scores
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -117,8 +113,8 @@ class Upgrade:
         `report` is called with a dictionary after every epoch: block, epoch, losses, ‖WWᵀ−I‖ and,
         where it was measured, validation.
         """
+        from crossfade.learning import learn
         from crossfade.pairs import Pairs
-        from crossfade.solvers.prepare import prepare
 
         settings = self._settings()
         if settings.solver != "closed_form" and find_spec("torch") is None:
@@ -131,8 +127,8 @@ class Upgrade:
             raise BadInput("fit needs old and new", step="pass both arrays, or Pairs")
         else:
             pairs = Pairs.from_arrays(old, new, labels)
-        prepared = prepare(pairs, settings, report or (lambda _: None))
-        self._learned(prepared, _solve(prepared), pairs)
+        models = self.get_params()["old_model"], self.get_params()["new_model"]
+        self._install(learn(pairs, settings, models, report or (lambda _: None)))
         return self
 
     def backward(self, new: ArrayLike) -> NDArray[np.float32]:
@@ -185,7 +181,8 @@ class Upgrade:
             means = tensors["old.mean"], tensors["new.mean"]
         except (KeyError, TypeError) as error:
             raise BadUpgrade(f"lacks {error}", where=folder, step="refit the upgrade") from None
-        upgrade._install(maps["backward"], maps["forward"], means, tensors.get("old.axes"), config)
+        axes = tensors.get("old.axes")
+        upgrade._install(artefact.Parts(maps["backward"], maps["forward"], means, axes, config))
         return upgrade
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -241,54 +238,10 @@ class Upgrade:
         out |= {"old.mean": self.forward_.reads.mean, "new.mean": self.backward_.reads.mean}
         return out if self.axes_ is None else out | {"old.axes": self.axes_}
 
-    def _learned(self, prepared: Prepared, solution: Solution, pairs: Pairs) -> None:
-        from crossfade.solvers import closed_form
-        from crossfade.solvers.problem import Selection
-
-        moments, settings = prepared.problem.moments, prepared.problem.settings
-        rows = prepared.problem.selection.rows
-        table = Selection(rows, CASES, settings.select_metrics)
-        b0, f0 = closed_form.start(prepared.problem.rotation, prepared.problem.ridge)
-        params = self.get_params()
-        config = artefact.Config(
-            crossfade_version=__version__,
-            old=_side(params["old_model"], pairs.old_dim, settings.normalize_old),
-            new=_side(params["new_model"], pairs.new_dim, settings.normalize_new),
-            shared_dim=pairs.new_dim,
-            backward=cast(Any, solution.backward.kind),
-            forward=cast(Any, solution.forward.kind),
-            lambda_asked=settings.lam if settings.backward_map == "near-orthogonal" else None,
-            lambda_reached=deviation(solution.backward.weight),
-            settings={
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in ((n, getattr(settings, n)) for n in Settings.names())
-            },
-            fit={
-                "rows": prepared.rows,
-                "validation_rows": prepared.validation_rows,
-                "dropped_rows": pairs.dropped,
-                "classes": 0 if pairs.classes is None else len(pairs.classes),
-                "ridge_penalty": prepared.penalty,
-            },
-            validation=table.scores(solution.backward, solution.forward),
-            closed_form=table.scores(b0, f0),
-            notes=solution.notes,
-            history=solution.history,
-        )
-        means = tuple((s / moments.rows).astype(np.float32) for s in (moments.old, moments.new))
-        axes = None if prepared.axes is None else prepared.axes.astype(np.float32)
-        self._install(solution.backward, solution.forward, means, axes, config)
-
-    def _install(
-        self,
-        backward: Map,
-        forward: Map,
-        means: tuple[NDArray[np.float32], ...],
-        axes: NDArray[np.float32] | None,
-        config: artefact.Config,
-    ) -> None:
-        old = Side("old", config.old.dim, config.old.normalization, means[0])
-        new = Side("new", config.new.dim, config.new.normalization, means[1])
+    def _install(self, parts: artefact.Parts) -> None:
+        config, backward, forward = parts.config, parts.backward, parts.forward
+        old = Side("old", config.old.dim, config.old.normalization, parts.means[0])
+        new = Side("new", config.new.dim, config.new.normalization, parts.means[1])
         expected = (new.dim, config.shared_dim, old.dim, config.shared_dim)
         found = (backward.in_dim, backward.out_dim, forward.in_dim, forward.out_dim)
         if found != expected:
@@ -299,7 +252,7 @@ class Upgrade:
             for m in (backward, forward)
         )
         self.backward_, self.forward_ = Directed(backward, new, old), Directed(forward, old, new)
-        self.axes_ = axes
+        self.axes_ = parts.axes
         self.config_ = config
         self.old_dim_, self.new_dim_, self.shared_dim_ = old.dim, new.dim, config.shared_dim
         self.lambda_reached_ = config.lambda_reached
@@ -307,24 +260,3 @@ class Upgrade:
         self.closed_form_: Scores = config.closed_form
         self.history_ = config.history
         self.notes_ = config.notes
-
-
-def _solve(prepared: Prepared) -> Solution:
-    problem = prepared.problem
-    if problem.settings.solver == "closed_form":
-        from crossfade.solvers import closed_form
-
-        return closed_form.solve(problem, prepared.axes)
-    if problem.settings.solver == "paper":
-        from crossfade.solvers import paper
-
-        return paper.solve(problem)
-    from crossfade.solvers import fast
-
-    return fast.solve(problem)
-
-
-def _side(model: str, dim: int, normalization: str) -> artefact.SideConfig:
-    return artefact.SideConfig(
-        model=model, dim=dim, normalization=cast(Normalization, normalization)
-    )

@@ -1,0 +1,91 @@
+"""Learning an upgrade: prepare the pairs, solve, and write down how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from crossfade._version import __version__
+from crossfade.artefact import Config, Parts, SideConfig
+from crossfade.cases import CASES
+from crossfade.maps.near_orthogonal import deviation
+from crossfade.pairs import Pairs
+from crossfade.solvers import closed_form
+from crossfade.solvers.prepare import Prepared, prepare
+from crossfade.solvers.problem import Selection, Solution
+from crossfade.solvers.settings import Settings
+from crossfade.spaces import Normalization
+
+
+def learn(
+    pairs: Pairs,
+    settings: Settings,
+    models: tuple[str, str],
+    report: Callable[[dict[str, Any]], None],
+) -> Parts:
+    """Both maps and their config; `models` are the names of the old and the new model."""
+    prepared = prepare(pairs, settings, report)
+    solution = solve(prepared)
+    moments = prepared.problem.moments
+    return Parts(
+        backward=solution.backward,
+        forward=solution.forward,
+        means=(
+            (moments.old / moments.rows).astype(np.float32),
+            (moments.new / moments.rows).astype(np.float32),
+        ),
+        axes=None if prepared.axes is None else prepared.axes.astype(np.float32),
+        config=_config(pairs, prepared, solution, models),
+    )
+
+
+def solve(prepared: Prepared) -> Solution:
+    """Run the solver that was asked for; only the gradient solvers import torch."""
+    problem = prepared.problem
+    if problem.settings.solver == "closed_form":
+        return closed_form.solve(problem, prepared.axes)
+    if problem.settings.solver == "paper":
+        from crossfade.solvers import paper
+
+        return paper.solve(problem)
+    from crossfade.solvers import fast
+
+    return fast.solve(problem)
+
+
+def _config(
+    pairs: Pairs, prepared: Prepared, solution: Solution, models: tuple[str, str]
+) -> Config:
+    problem, settings = prepared.problem, prepared.problem.settings
+    table = Selection(problem.selection.rows, CASES, settings.select_metrics)
+    return Config(
+        crossfade_version=__version__,
+        old=_side(models[0], pairs.old_dim, settings.normalize_old),
+        new=_side(models[1], pairs.new_dim, settings.normalize_new),
+        shared_dim=pairs.new_dim,
+        backward=cast(Any, solution.backward.kind),
+        forward=cast(Any, solution.forward.kind),
+        lambda_asked=settings.lam if settings.backward_map == "near-orthogonal" else None,
+        lambda_reached=deviation(solution.backward.weight),
+        settings={
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in ((n, getattr(settings, n)) for n in Settings.names())
+        },
+        fit={
+            "rows": prepared.rows,
+            "validation_rows": prepared.validation_rows,
+            "dropped_rows": pairs.dropped,
+            "classes": 0 if pairs.classes is None else len(pairs.classes),
+            "ridge_penalty": prepared.penalty,
+        },
+        validation=table.scores(solution.backward, solution.forward),
+        closed_form=table.scores(*closed_form.start(problem.rotation, problem.ridge)),
+        notes=solution.notes,
+        history=solution.history,
+    )
+
+
+def _side(model: str, dim: int, normalization: str) -> SideConfig:
+    return SideConfig(model=model, dim=dim, normalization=cast(Normalization, normalization))
