@@ -37,7 +37,7 @@ class Upgrade:
     forward_map : "mlp", "affine", or "auto": an mlp where the solver can train one.
     solver : "fast" refines the closed form and keeps what validates; "closed_form" needs no torch
         and no memory for the pairs; "paper" is the paper's recipe, for reproduction.
-    lam, alpha, regularizer, regularizer_weight : λ, its steepness α (240/λ by default), one of
+    lam, alpha, regularizer, regularizer_weight : λ, its steepness α (120/λ by default), one of
         smooth, heaviside, so, srip, and its weight. For a near-orthogonal B; `lam=inf` is no
         regularization.
     hidden : widths of the mlp's hidden layers; by default two of 768.

@@ -94,7 +94,7 @@ def fit(
         str, typer.Option("--lambda", help="λ of a near-orthogonal B; inf for none.")
     ] = "12",
     alpha: Annotated[
-        float | None, typer.Option(help="Steepness of the λ switch; 240/λ by default.")
+        float | None, typer.Option(help="Steepness of the λ switch; 120/λ by default.")
     ] = None,
     regularizer: Annotated[Regularizer, typer.Option()] = Regularizer.smooth,
     regularizer_weight: Annotated[float, typer.Option()] = 1.0,

@@ -205,7 +205,7 @@ def _refine_backward(run: _Run) -> None:
     run.train(
         "backward",
         module,
-        epochs=_plan(rows, s.epochs, batch_size, epochs=8, least=32),
+        epochs=_plan(rows, s.epochs, batch_size, 8 if kind == "orthogonal" else 20, least=32),
         batch_size=batch_size,
         lr=s.lr or LR_BACKWARD[kind],
         weight_decay=0.0,
