@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from crossfade.upgrade import Upgrade
 
 from crossfade.apply import apply_file
 from crossfade.errors import BadInput, BadRow
 from crossfade.files.arrow import to_arrow
+from crossfade.upgrade import Upgrade
 
 OLD_DIM, NEW_DIM = 6, 8
 
