@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,5 +42,5 @@ class Affine:
         return {"weight": self.weight, "bias": self.bias}
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, NDArray[np.float32]]) -> Affine:
+    def from_tensors(cls, tensors: Mapping[str, NDArray[np.float32]]) -> Self:
         return cls(tensors["weight"], tensors["bias"])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossfade.maps.affine import Affine
 
-@dataclass(frozen=True, eq=False)
-class NearOrthogonal:
+
+class NearOrthogonal(Affine):
     """x ↦ W x + b with W square and near-orthogonal.
 
     >>> shift = NearOrthogonal(np.eye(2, dtype=np.float32), np.ones(2, dtype=np.float32))
@@ -20,30 +19,6 @@ class NearOrthogonal:
     """
 
     kind: ClassVar[str] = "near-orthogonal"
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]
-
-    @property
-    def in_dim(self) -> int:
-        return int(self.weight.shape[1])
-
-    @property
-    def out_dim(self) -> int:
-        return int(self.weight.shape[0])
-
-    def __call__(
-        self, x: NDArray[np.float32], out: NDArray[np.float32] | None = None
-    ) -> NDArray[np.float32]:
-        y = np.matmul(x, self.weight.T, out=out)
-        y += self.bias
-        return y
-
-    def tensors(self) -> dict[str, NDArray[np.float32]]:
-        return {"weight": self.weight, "bias": self.bias}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, NDArray[np.float32]]) -> NearOrthogonal:
-        return cls(tensors["weight"], tensors["bias"])
 
 
 def deviation(weight: NDArray[np.floating]) -> float:

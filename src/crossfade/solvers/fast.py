@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -240,7 +240,7 @@ def _refine_forward(run: _Run) -> None:
         return {"L_F": run.w1 * alignment(f, b), "L_C": s.w3 * (near_new + near_old)}
 
     def state() -> tuple[BackwardMap, ForwardMap]:
-        return backward, cast(ForwardMap, module.frozen())
+        return backward, module.frozen()
 
     rows = len(run.old)
     batch_size = s.batch_size or max(64, min(512, rows // 4))

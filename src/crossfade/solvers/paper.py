@@ -8,7 +8,6 @@ batch size, temperature and weights open. Here: 30 epochs, batches of 1000, 0.05
 from __future__ import annotations
 
 import math
-from typing import cast
 
 import torch
 from torch import nn
@@ -18,7 +17,7 @@ from crossfade.losses.contrastive import contrastive
 from crossfade.losses.orthogonality import gram_deviation, regularizer
 from crossfade.solvers.closed_form import as_kind, compose
 from crossfade.solvers.device import pick_device, seeded
-from crossfade.solvers.problem import ForwardMap, Problem, Solution
+from crossfade.solvers.problem import Problem, Solution
 from crossfade.solvers.settings import HIDDEN
 from crossfade.solvers.trainable import TrainableAffine, TrainableMlp, TrainableRotation
 
@@ -105,6 +104,6 @@ def solve(problem: Problem) -> Solution:
             history.append(entry | {"losses": losses, "deviation": distance})
             problem.report(history[-1])
         with torch.no_grad():
-            solution_b, solution_f = backward.frozen(), cast(ForwardMap, forward.frozen())
+            solution_b, solution_f = backward.frozen(), forward.frozen()
     scores = selection.scores(solution_b, solution_f)
     return Solution(solution_b, solution_f, scores, closed, history)
