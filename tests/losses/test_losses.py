@@ -59,6 +59,16 @@ def test_contrastive_is_its_formula(dims, temperature, labelled):
     assert float(found) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+def test_both_ways_is_the_mean_of_the_two_ways(labelled):
+    queries, candidates = tensor(6, 4), tensor(6, 3, seed=1)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2]) if labelled else None
+    there = contrastive_by_loop(queries.tolist(), candidates.tolist(), 0.2, labels)
+    back = contrastive_by_loop(candidates.tolist(), queries.tolist(), 0.2, labels)
+    found = contrastive(queries, candidates, 0.2, labels, both_ways=True)
+    assert float(found) == pytest.approx((there + back) / 2, rel=1e-9)
+
+
 def test_contrastive_without_labels_is_that_of_a_class_for_each_item():
     queries, candidates = tensor(7, 4), tensor(7, 4, seed=1)
     assert torch.allclose(

@@ -15,6 +15,7 @@ from crossfade.solvers.trainable import (
     TrainableAffine,
     TrainableMlp,
     TrainableRotation,
+    TrainableTurn,
     input_scale,
 )
 
@@ -35,40 +36,57 @@ def seeded():
         yield
 
 
-@pytest.mark.parametrize("step", ["cayley", "exp"])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_a_rotation_is_frozen_as_it_is_and_keeps_its_determinant(x, step, sign):
-    start = torch.eye(5)
-    start[0, 0] = sign
-    module = TrainableRotation(start, step)
-    with torch.no_grad():
-        module.upper.copy_(torch.randn(5, 5))
+def test_a_rotation_is_frozen_as_it_is(x):
+    module = TrainableRotation(torch.randn(5, 5))
     frozen = module.frozen()
     assert isinstance(frozen, Orthogonal)
-    assert np.linalg.det(module.matrix().detach().numpy()) == pytest.approx(sign, abs=1e-5)
-    assert np.linalg.det(frozen.weight) == pytest.approx(sign, abs=1e-5)
+    assert np.linalg.det(frozen.weight) == pytest.approx(1, abs=1e-5)
     expected = module.apply_with(module.matrix(), torch.from_numpy(x)).detach().numpy()
     assert np.allclose(frozen(x), expected, atol=1e-5)
 
 
-@given(st.integers(2, 40), st.integers(0, 100), st.sampled_from(["cayley", "exp"]))
-def test_a_frozen_rotation_is_orthogonal_to_float32_round_off(n, seed, step):
+@pytest.mark.parametrize("rows", [5, 3])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_turn_is_frozen_as_it_is_and_keeps_its_determinant(x, rows, sign):
+    start = torch.eye(5)
+    start[0, 0] = sign
+    module = TrainableTurn(start, rows)
+    with torch.no_grad():
+        module.upper.copy_(torch.randn(5, 5))
+    frozen = module.frozen()
+    assert isinstance(frozen, Orthogonal)
+    assert np.linalg.det(frozen.weight) == pytest.approx(sign, abs=1e-5)
+    found = module(torch.from_numpy(x) @ start.T).detach().numpy()
+    assert np.allclose(frozen(x)[:, :rows], found, atol=1e-5)
+
+
+def turn(start, upper):
+    module = TrainableTurn(torch.from_numpy(start), len(start))
+    with torch.no_grad():
+        module.upper.copy_(torch.from_numpy(upper))
+    return module
+
+
+def rotation(start, upper):
+    return TrainableRotation(torch.from_numpy(upper.astype(np.float32)))
+
+
+@given(st.integers(2, 40), st.integers(0, 100), st.sampled_from([turn, rotation]))
+def test_frozen_it_is_orthogonal_to_float32_round_off(n, seed, made):
     rng = np.random.default_rng(seed)
     start = procrustes(rng.normal(size=(n, n))).astype(np.float32)
-    module = TrainableRotation(torch.from_numpy(start), step)
-    with torch.no_grad():
-        module.upper.copy_(torch.from_numpy(rng.normal(size=(n, n))))
-    assert deviation(module.frozen().weight) <= ROUND_OFF * np.sqrt(n)
+    frozen = made(start, rng.normal(size=(n, n))).frozen()
+    assert deviation(frozen.weight) <= ROUND_OFF * np.sqrt(n)
 
 
 def test_a_reflection_stays_one_while_it_is_trained():
     start = torch.diag(torch.tensor([-1.0, 1.0, 1.0]))
-    module = TrainableRotation(start, "cayley")
+    module = TrainableTurn(start, 3)
     optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
     new, old = torch.randn(20, 3), torch.randn(20, 3)
     for _ in range(20):
         optimizer.zero_grad()
-        (module.apply_with(module.matrix(), new) - old).square().mean().backward()
+        (module(new @ start.T) - old).square().mean().backward()
         optimizer.step()
     assert float(module.upper.detach().norm()) > 0.1
     assert np.linalg.det(module.frozen().weight) == pytest.approx(-1, abs=1e-5)

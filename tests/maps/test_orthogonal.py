@@ -82,6 +82,12 @@ def test_cayley_tensor_is_a_rotation(case):
     assert np.allclose((eye - half) @ b, eye + half, atol=1e-8)
 
 
+@given(parameters(), st.integers(0, 5))
+def test_rows_of_cayley_tensor_are_its_first_ones(case, rows):
+    whole = cayley_tensor(square(*case)).numpy()
+    assert np.allclose(cayley_tensor(square(*case), rows).numpy(), whole[:rows], atol=1e-9)
+
+
 def test_cayley_agrees_with_exp_to_second_order():
     direction = torch.from_numpy(np.random.default_rng(0).normal(size=(5, 5)))
     gaps = [

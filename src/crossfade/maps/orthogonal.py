@@ -114,15 +114,17 @@ def exp_tensor(upper: torch.Tensor) -> torch.Tensor:
     return torch.matrix_exp(skew_tensor(upper))
 
 
-def cayley_tensor(upper: torch.Tensor) -> torch.Tensor:
+def cayley_tensor(upper: torch.Tensor, rows: int | None = None) -> torch.Tensor:
     """(I − P/2)⁻¹(I + P/2): every rotation without the eigenvalue −1, for one linear solve.
 
-    It agrees with exp(P) to second order at P = 0, so learning rates carry over.
+    It agrees with exp(P) to second order at P = 0, so learning rates carry over. With `rows` only
+    that many of its first rows are solved for.
     """
     import torch
 
     half = skew_tensor(upper) / 2
     eye = torch.eye(len(upper), dtype=upper.dtype, device=upper.device)
-    # (I − H)⁻¹(I + H) = 2(I − H)⁻¹ − I needs no product on the right-hand side.
-    solved: torch.Tensor = torch.linalg.solve(eye - half, eye)
-    return 2 * solved - eye
+    wanted = eye[:, :rows]
+    # (I − H)⁻¹(I + H) = 2(I − H)⁻¹ − I, and the transpose of (I − H)⁻¹ is (I + H)⁻¹.
+    solved: torch.Tensor = torch.linalg.solve(eye + half, wanted)
+    return (2 * solved - wanted).T

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from crossfade.losses.alignment import alignment
 from crossfade.losses.contrastive import contrastive
@@ -31,7 +32,7 @@ from crossfade.solvers.settings import HIDDEN
 from crossfade.solvers.trainable import (
     TrainableAffine,
     TrainableMlp,
-    TrainableRotation,
+    TrainableTurn,
     input_scale,
 )
 
@@ -41,6 +42,11 @@ OVERSHOOT, SLACK = 1.1, 0.05
 LR_BACKWARD = {"orthogonal": 5e-3, "near-orthogonal": 3e-3, "affine": 1e-3}
 LR_FORWARD, WEIGHT_DECAY = 1e-3, 2.0
 W1, W4, TEMPERATURE = 5.0, 1.0, 0.07
+# What is validated of F is the running mean of its weights, over about 1 / (1 − 0.98) steps.
+AVERAGE = 0.98
+
+
+Loss = Callable[[torch.Tensor], dict[str, torch.Tensor]]
 
 
 class _Run:
@@ -114,15 +120,18 @@ class _Run:
         batch_size: int,
         lr: float,
         weight_decay: float,
-        loss: Callable[[torch.Tensor], dict[str, torch.Tensor]],
+        loss: Loss,
         state: Callable[[], tuple[BackwardMap, ForwardMap]],
         distance: Callable[[], float],
+        average: AveragedModel | None = None,
     ) -> None:
         """AdamW with a short warm-up and a cosine decay; validation at points on the way."""
         rows = len(self.old)
         steps = math.ceil(rows / batch_size)
         total = epochs * steps
-        optimizer = torch.optim.AdamW(module.parameters(), lr=lr, weight_decay=weight_decay)
+        optimizer = torch.optim.AdamW(
+            module.parameters(), lr=lr, weight_decay=weight_decay, fused=True
+        )
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer,
             lambda t: (
@@ -140,6 +149,8 @@ class _Run:
                 torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
+                if average is not None:
+                    average.update_parameters(module)
                 for name, value in terms.items():
                     sums[name] = sums.get(name, 0.0) + float(value.detach())
             losses = {name: value / steps for name, value in sums.items()}
@@ -163,42 +174,11 @@ def _plan(rows: int, told: int | None, batch_size: int, epochs: int, least: int)
 def _refine_backward(run: _Run) -> None:
     s, kind = run.settings, run.settings.backward_map
     start = torch.from_numpy(run.problem.rotation.astype(np.float32)).to(run.device)
-    module: TrainableRotation | TrainableAffine
-    if kind == "orthogonal":
-        module = TrainableRotation(start, "cayley")
-    else:
-        bias = torch.zeros(len(start), device=run.device)
-        module = TrainableAffine(start, bias, near_orthogonal=kind == "near-orthogonal")
-    module = module.to(run.device)
-    penalty = None
-    if kind == "near-orthogonal":
-        penalty = regularizer(s.regularizer, s.lam, s.steepness)
-    weight, shift = run.ridge
-
-    def loss(rows: torch.Tensor) -> dict[str, torch.Tensor]:
-        labels = None if run.labels is None else run.labels[rows]
-        matrix = module.matrix()
-        placed = run.placed[rows]
-        b = module.apply_with(matrix, run.new[rows])
-        terms = {"L_BC": run.w4 * contrastive(b, placed, run.temperature, labels)}
-        if s.w2:
-            terms["L_B"] = s.w2 * alignment(b, placed)
-        if kind != "orthogonal":
-            f = module.apply_with(matrix, run.old[rows] @ weight.T + shift)
-            near_new = contrastive(f, b, run.temperature, labels)
-            near_old = contrastive(f, placed, run.temperature, labels)
-            terms["L_C"] = s.w3 * (near_new + near_old)
-            terms["L_F"] = run.w1 * alignment(f, b)
-        if penalty is not None:
-            terms["L_λ"] = s.regularizer_weight * penalty(matrix)
-        return terms
+    module, loss, distance = (_turn if kind == "orthogonal" else _bend)(run, start)
 
     def state() -> tuple[BackwardMap, ForwardMap]:
         backward = module.frozen()
         return backward, compose(backward, *run.problem.ridge)
-
-    def distance() -> float:
-        return 0.0 if kind == "orthogonal" else float(gram_deviation(module.matrix()))
 
     rows = len(run.old)
     batch_size = s.batch_size or max(64, min(1024, rows // 4))
@@ -215,6 +195,52 @@ def _refine_backward(run: _Run) -> None:
     )
 
 
+def _turn(run: _Run, start: torch.Tensor) -> tuple[TrainableTurn, Loss, Callable[[], float]]:
+    """The block of an orthogonal B: with F tied to it, only the terms of B and old change."""
+    w2 = run.settings.w2
+    module = TrainableTurn(start, rows=run.placed.shape[1]).to(run.device)
+    mapped = run.new @ start.T
+
+    def loss(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        labels = None if run.labels is None else run.labels[rows]
+        placed, b = run.placed[rows], module(mapped[rows])
+        terms = {"L_BC": run.w4 * contrastive(b, placed, run.temperature, labels)}
+        if w2:
+            terms["L_B"] = w2 * alignment(b, placed)
+        return terms
+
+    return module, loss, lambda: 0.0
+
+
+def _bend(run: _Run, start: torch.Tensor) -> tuple[TrainableAffine, Loss, Callable[[], float]]:
+    """The block of a near-orthogonal or affine B: all terms, and the regularizer."""
+    s = run.settings
+    near = s.backward_map == "near-orthogonal"
+    bias = torch.zeros(len(start), device=run.device)
+    module = TrainableAffine(start, bias, near_orthogonal=near).to(run.device)
+    penalty = regularizer(s.regularizer, s.lam, s.steepness) if near else None
+    weight, shift = run.ridge
+
+    def loss(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        labels = None if run.labels is None else run.labels[rows]
+        placed, b = run.placed[rows], module(run.new[rows])
+        f = module(run.old[rows] @ weight.T + shift)
+        near_new = contrastive(f, b, run.temperature, labels)
+        near_old = contrastive(f, placed, run.temperature, labels)
+        terms = {
+            "L_BC": run.w4 * contrastive(b, placed, run.temperature, labels),
+            "L_C": s.w3 * (near_new + near_old),
+            "L_F": run.w1 * alignment(f, b),
+        }
+        if s.w2:
+            terms["L_B"] = s.w2 * alignment(b, placed)
+        if penalty is not None:
+            terms["L_λ"] = s.regularizer_weight * penalty(module.weight)
+        return terms
+
+    return module, loss, lambda: float(gram_deviation(module.weight))
+
+
 def _refine_forward(run: _Run) -> None:
     s = run.settings
     start = compose(run.backward, *run.problem.ridge)
@@ -228,6 +254,9 @@ def _refine_forward(run: _Run) -> None:
     else:
         module = TrainableAffine(weight, bias, near_orthogonal=False)
     module = module.to(run.device)
+    ema = get_ema_multi_avg_fn(AVERAGE)  # type: ignore[no-untyped-call]
+    average = AveragedModel(module, multi_avg_fn=ema)
+    averaged = cast("TrainableMlp | TrainableAffine", average.module)
     backward = run.backward
     mapped = torch.from_numpy(backward(run.problem.train.new)).to(run.device)
     reached = deviation(backward.weight)
@@ -235,12 +264,13 @@ def _refine_forward(run: _Run) -> None:
     def loss(rows: torch.Tensor) -> dict[str, torch.Tensor]:
         labels = None if run.labels is None else run.labels[rows]
         f, b = module(run.old[rows]), mapped[rows]
-        near_new = contrastive(f, b, run.temperature, labels)
+        # Both ways: B(new) searches F(old), and F(old) B(new).
+        near_new = contrastive(f, b, run.temperature, labels, both_ways=True)
         near_old = contrastive(f, run.placed[rows], run.temperature, labels)
         return {"L_F": run.w1 * alignment(f, b), "L_C": s.w3 * (near_new + near_old)}
 
     def state() -> tuple[BackwardMap, ForwardMap]:
-        return backward, module.frozen()
+        return backward, averaged.frozen()
 
     rows = len(run.old)
     batch_size = s.batch_size or max(64, min(512, rows // 4))
@@ -254,6 +284,7 @@ def _refine_forward(run: _Run) -> None:
         loss=loss,
         state=state,
         distance=lambda: reached,
+        average=average,
     )
 
 

@@ -32,7 +32,7 @@ def _maps(
     backward: TrainableRotation | TrainableAffine
     if s.backward_map == "orthogonal":
         upper = torch.randn(n, n) / math.sqrt(n)
-        backward = TrainableRotation(torch.eye(n), "exp", upper)
+        backward = TrainableRotation(upper)
     else:
         linear = nn.Linear(n, n)
         near = s.backward_map == "near-orthogonal"

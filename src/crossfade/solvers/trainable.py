@@ -19,25 +19,41 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[np.float32]:
 
 
 class TrainableRotation(nn.Module):
-    """W = step(P)·W₀ with P skew-symmetric: `cayley` for speed, `exp` as in the paper.
+    """W = exp(P) with P skew-symmetric, as in the paper."""
 
-    W₀ carries the determinant, so a reflection stays one.
-    """
-
-    def __init__(self, start: torch.Tensor, step: str, upper: torch.Tensor | None = None) -> None:
+    def __init__(self, upper: torch.Tensor) -> None:
         super().__init__()
-        self.register_buffer("start", start)
-        self.step = {"cayley": cayley_tensor, "exp": exp_tensor}[step]
-        self.upper = nn.Parameter(torch.zeros_like(start) if upper is None else upper)
+        self.upper = nn.Parameter(upper)
 
     def matrix(self) -> torch.Tensor:
-        return self.step(self.upper) @ self.get_buffer("start")
+        return exp_tensor(self.upper)
 
     def apply_with(self, matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         return x @ matrix.T
 
     def frozen(self) -> Orthogonal:
         return Orthogonal(nearest_orthogonal(to_numpy(self.matrix())).astype(np.float32))
+
+
+class TrainableTurn(nn.Module):
+    """W = cayley(P)·W₀ from P = 0; W₀ carries the determinant, so a reflection stays one.
+
+    It is trained on vectors that W₀ has mapped already, and gives only the first `rows` of their
+    coordinates: those the loss looks at where old is shorter than new.
+    """
+
+    def __init__(self, start: torch.Tensor, rows: int) -> None:
+        super().__init__()
+        self.register_buffer("start", start)
+        self.rows = rows
+        self.upper = nn.Parameter(torch.zeros_like(start))
+
+    def forward(self, mapped: torch.Tensor) -> torch.Tensor:
+        return mapped @ cayley_tensor(self.upper, self.rows).T
+
+    def frozen(self) -> Orthogonal:
+        w = to_numpy(cayley_tensor(self.upper)) @ to_numpy(self.get_buffer("start"))
+        return Orthogonal(nearest_orthogonal(w).astype(np.float32))
 
 
 class TrainableAffine(nn.Module):
