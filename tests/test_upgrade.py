@@ -17,7 +17,7 @@ from sklearn.base import clone
 from crossfade import BadInput, Pairs, Upgrade
 from crossfade.errors import BadRow
 from crossfade.maps.near_orthogonal import deviation
-from crossfade.retrieval import relevant_ranks, same_class
+from crossfade.retrieval import SameClass, relevant_ranks
 from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS
 from crossfade.solvers.split import validation_rows
 
@@ -161,9 +161,9 @@ def test_searching_b_of_new_in_b_of_new_is_searching_new_in_new(seed, how):
     old, new = rng.normal(size=(60, 12)), rng.normal(size=(60, 16))
     labels = np.arange(60) % 5
     upgrade = closed(normalize_new=how).fit(old, new, labels)
-    b, relevant = upgrade.backward(new), same_class(labels)
-    mapped, plain = relevant_ranks(b, b, relevant), relevant_ranks(new, new, relevant)
-    assert [r.tolist() for r in mapped] == [r.tolist() for r in plain]
+    b, relevance = upgrade.backward(new), SameClass.among(labels)
+    mapped, plain = next(relevant_ranks(b, b, relevance)), next(relevant_ranks(new, new, relevance))
+    assert mapped.ranks.tolist() == plain.ranks.tolist()
     assert upgrade.validation_["B(new)/B(new)"] == upgrade.validation_["new/new"]
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+ZEROS = "is all zeros"
+
 
 def bad_rows(x: NDArray[np.floating[Any]]) -> dict[int, str]:
     """What is wrong with each row of `x` (m, d) that cannot be used.
@@ -32,4 +34,4 @@ def _problem(vector: NDArray[np.floating[Any]]) -> str | None:
         return "has a NaN"
     if np.isinf(vector).any():
         return "has an infinite value"
-    return None if vector.any() else "is all zeros"
+    return None if vector.any() else ZEROS

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossfade.cases import CASES, case_vectors
-from crossfade.retrieval import relevant_ranks, same_class, score
+from crossfade.retrieval import SameClass
+from crossfade.retrieval import measure as measure_case
 from crossfade.upgrade import Upgrade
 
 METRICS = ("cmc@1", "mAP")
@@ -34,12 +35,11 @@ def measure(
         "B(new)": upgrade.backward(new),
         "F(old)": upgrade.forward(old),
     }
-    relevant = same_class(labels)
-    out = {}
-    for case in CASES:
-        ranks = relevant_ranks(*case_vectors(case, vectors), relevant)
-        out[case] = {metric: score(metric, ranks) for metric in METRICS}
-    return out
+    relevance = SameClass.among(labels)
+    return {
+        case: measure_case(*case_vectors(case, vectors), relevance, METRICS).means()
+        for case in CASES
+    }
 
 
 def guessing(labels: NDArray[np.int64]) -> float:

@@ -1,18 +1,24 @@
 """Exact retrieval metrics on vectors and relevance: pure functions that know no upgrade."""
 
-from crossfade.retrieval.cmc import cmc
-from crossfade.retrieval.mean_ap import mean_ap
-from crossfade.retrieval.metric import check_metric, score
-from crossfade.retrieval.ranking import Relevance, relevant_ranks
-from crossfade.retrieval.relevance import neighbours, same_class
+from crossfade.retrieval.measure import Measured, measure
+from crossfade.retrieval.metrics import Metric, check_metric
+from crossfade.retrieval.neighbours import neighbours
+from crossfade.retrieval.ranking import DISTANCES, Distance, Ranked, relevant_ranks
+from crossfade.retrieval.relevance import Listed, Relevance, SameClass, from_qrels, own_by_id
 
 __all__ = [
+    "DISTANCES",
+    "Distance",
+    "Listed",
+    "Measured",
+    "Metric",
+    "Ranked",
     "Relevance",
+    "SameClass",
     "check_metric",
-    "cmc",
-    "mean_ap",
+    "from_qrels",
+    "measure",
     "neighbours",
+    "own_by_id",
     "relevant_ranks",
-    "same_class",
-    "score",
 ]

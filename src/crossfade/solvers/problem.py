@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crossfade.cases import case_vectors
 from crossfade.maps import Affine, Map, Mlp, NearOrthogonal, Orthogonal
-from crossfade.retrieval import Relevance, neighbours, relevant_ranks, same_class, score
+from crossfade.retrieval import Relevance, SameClass, measure, neighbours
 from crossfade.solvers.moments import Array, Moments
 from crossfade.solvers.settings import Settings
 
@@ -46,8 +46,10 @@ class Selection:
         self.cases = tuple(dict.fromkeys((*cases, GUARD)))
         self.chosen = tuple(cases)
         self.metrics = tuple(metrics)
-        self.relevant: Relevance = (
-            neighbours(rows.new) if rows.labels is None else same_class(rows.labels)
+        self.relevance: Relevance = (
+            neighbours(rows.new, rows.new, own=np.arange(len(rows.new)))
+            if rows.labels is None
+            else SameClass.among(rows.labels)
         )
 
     def scores(self, backward: Map, forward: Map) -> Scores:
@@ -61,8 +63,7 @@ class Selection:
         out: Scores = {}
         for case in self.cases:
             query, gallery = case_vectors(case, vectors)
-            ranks = relevant_ranks(query, gallery, self.relevant)
-            out[case] = {metric: score(metric, ranks) for metric in self.metrics}
+            out[case] = measure(query, gallery, self.relevance, self.metrics).means()
         return out
 
     def mean(self, scores: Scores) -> float:

@@ -1,0 +1,78 @@
+"""The Empirical Compatibility Criterion (Section 4.1): does a cross-model case beat old/old?
+
+A case is compatible when the paired difference of its metric to old/old is above zero with 95 %
+confidence over queries, not compatible when it is below, and inconclusive in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from crossfade.compatibility.bootstrap import Float, interval
+
+Word = Literal["compatible", "not compatible", "inconclusive"]
+BASELINE = "old/old"
+CROSS_MODEL = ("new/old", "F(old)/old", "B(new)/F(old)", "B(new)/old")
+REQUIRED = ("B(new)/F(old)", "B(new)/old")
+# Below this many queries a percentile bootstrap is itself unsure.
+FEW_QUERIES = 100
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A case's metric less old/old's, in points, with its 95 % interval."""
+
+    difference: float
+    ci95: tuple[float, float]
+    verdict: Word
+
+    @classmethod
+    def of(cls, difference: float, resampled: Float) -> Difference:
+        """
+        >>> Difference.of(2.0, np.array([1.0, 2.0, 3.0])).verdict
+        'compatible'
+        """
+        low, high = interval(resampled)
+        word: Word = "inconclusive"
+        if low > 0:
+            word = "compatible"
+        elif high < 0:
+            word = "not compatible"
+        return cls(difference, (low, high), word)
+
+    def queries_needed(self, queries: int) -> int | None:
+        """About how many queries would tell this difference from none.
+
+        >>> Difference(1.0, (-1.0, 3.0), "inconclusive").queries_needed(100)
+        400
+        """
+        half = (self.ci95[1] - self.ci95[0]) / 2
+        if not self.difference or not half:
+            return None
+        return int(np.ceil(queries * (half / self.difference) ** 2))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Compatible when every metric says so, not compatible when one does, else inconclusive."""
+
+    metrics: dict[str, Difference]
+
+    @property
+    def word(self) -> Word:
+        words = {found.verdict for found in self.metrics.values()}
+        if "not compatible" in words:
+            return "not compatible"
+        return "compatible" if words == {"compatible"} else "inconclusive"
+
+    def record(self) -> dict[str, Any]:
+        """For JSON: `compatible` is null where it is inconclusive."""
+        answer = {"compatible": True, "not compatible": False, "inconclusive": None}
+        return {
+            "compatible": answer[self.word],
+            "verdict": self.word,
+            "metrics": {name: asdict(found) for name, found in self.metrics.items()},
+        }
