@@ -85,6 +85,7 @@ def test_the_config_says_what_was_asked_and_reached(folder, upgrade):
 
 def test_the_tensors_are_plain_safetensors_of_float32(folder, upgrade):
     tensors = load_file(folder / "upgrade.safetensors")
+    assert tensors.pop("pairs.sketch").dtype == np.uint64
     assert all(tensor.dtype == np.float32 for tensor in tensors.values())
     assert np.array_equal(tensors["backward.weight"], upgrade.backward_.map.weight)
     assert np.array_equal(tensors["forward.weight"], upgrade.forward_.map.weight)

@@ -66,12 +66,13 @@ class Config(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """An upgrade in memory: both maps, each side's mean, old's axes where rotated, the config."""
+    """An upgrade in memory: maps, means, old's axes where rotated, rows seen, the config."""
 
     backward: Map
     forward: Map
     means: tuple[NDArray[np.float32], NDArray[np.float32]]
     axes: NDArray[np.float32] | None
+    sketch: NDArray[np.uint64]
     config: Config
 
 
@@ -82,7 +83,7 @@ def content_hash(config: Config, tensors: bytes) -> str:
     return digest.hexdigest()
 
 
-def pack(config: Config, tensors: dict[str, NDArray[np.float32]]) -> tuple[Config, bytes]:
+def pack(config: Config, tensors: dict[str, NDArray[Any]]) -> tuple[Config, bytes]:
     """The config with its content hash, and the bytes of the tensors file."""
     data = save_tensors({k: np.ascontiguousarray(v) for k, v in sorted(tensors.items())})
     return config.model_copy(update={"content_hash": content_hash(config, data)}), data
@@ -113,7 +114,7 @@ def write(folder: Path, config: Config, tensors: bytes, card: str, *, overwrite:
         (temporary / CARD).write_text(card, encoding="utf-8")
 
 
-def read(folder: Path) -> tuple[Config, dict[str, NDArray[np.float32]]]:
+def read(folder: Path) -> tuple[Config, dict[str, NDArray[Any]]]:
     """The config and tensors of an upgrade folder, after checking the content hash."""
     if not folder.is_dir():
         raise BadUpgrade(

@@ -33,16 +33,20 @@ def check_case(name: str) -> str:
 
 
 def case_vectors(
-    name: str, vectors: Mapping[str, NDArray[np.float32]]
+    name: str,
+    vectors: Mapping[str, NDArray[np.float32]],
+    gallery: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Query and gallery of a case from the vectors named `old`, `new`, `F(old)` and `B(new)`.
 
-    Where their dimensions differ the longer ones are cut, the paper's rule (Section 3.2).
+    The gallery's are the queries' own, where no others are given. Where their dimensions differ
+    the longer ones are cut, the paper's rule (Section 3.2).
 
     >>> q, g = case_vectors("B(new)/old", {"B(new)": np.ones((1, 3)), "old": np.ones((1, 2))})
     >>> q.shape, g.shape
     ((1, 2), (1, 2))
     """
-    query, gallery = (vectors[side] for side in check_case(name).split("/"))
-    dim = min(query.shape[1], gallery.shape[1])
-    return query[:, :dim], gallery[:, :dim]
+    asking, asked = check_case(name).split("/")
+    query, items = vectors[asking], (vectors if gallery is None else gallery)[asked]
+    dim = min(query.shape[1], items.shape[1])
+    return query[:, :dim], items[:, :dim]

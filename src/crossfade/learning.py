@@ -37,6 +37,7 @@ def learn(
             (moments.new / moments.rows).astype(np.float32),
         ),
         axes=None if prepared.axes is None else prepared.axes.astype(np.float32),
+        sketch=prepared.sketch,
         config=_config(pairs, prepared, solution, models),
     )
 

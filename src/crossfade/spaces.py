@@ -96,6 +96,15 @@ def inverse_norms(x: NDArray[np.float32], side: str) -> NDArray[np.float32]:
     return np.asarray(1.0 / np.sqrt(squares), dtype=np.float32)
 
 
+def normalized(x: NDArray[np.float32], how: str, side: str) -> NDArray[np.float32]:
+    """Rows of unit length for `l2`, as they are for `none`.
+
+    >>> normalized(np.array([[0.0, 2.0]], dtype=np.float32), "l2", "old")
+    array([[0., 1.]], dtype=float32)
+    """
+    return x * inverse_norms(x, side)[:, None] if how == "l2" else x
+
+
 def refuse_bad_rows(x: NDArray[np.floating], side: str) -> None:
     """Raise `BadRow` for the first row with a NaN, an infinity, or nothing but zeros."""
     for row, problem in bad_rows(x).items():

@@ -16,6 +16,7 @@ from crossfade.card import card
 from crossfade.errors import BadInput, BadUpgrade, MissingExtra
 from crossfade.maps import KINDS
 from crossfade.maps.directed import Directed
+from crossfade.sketch import Seen, seen
 from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS, Settings
 from crossfade.spaces import Side, fit_dim, inverse_norms
 
@@ -157,6 +158,10 @@ class Upgrade:
         rows = fit_dim(rows, self.shared_dim_)
         return rows if x.ndim == 2 else rows[0]
 
+    def seen(self, new: ArrayLike) -> Seen:
+        """How many of these new vectors (rows, n) the upgrade was fitted on."""
+        return seen(self._fitted().sketch_, np.asarray(new))
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the upgrade folder: whole, or not at all."""
         config, data = artefact.pack(self._fitted().config_, self._tensors())
@@ -179,10 +184,13 @@ class Upgrade:
                 for name, kind in (("backward", config.backward), ("forward", config.forward))
             }
             means = tensors["old.mean"], tensors["new.mean"]
+            known = tensors["pairs.sketch"]
         except (KeyError, TypeError) as error:
             raise BadUpgrade(f"lacks {error}", where=folder, step="refit the upgrade") from None
         axes = tensors.get("old.axes")
-        upgrade._install(artefact.Parts(maps["backward"], maps["forward"], means, axes, config))
+        upgrade._install(
+            artefact.Parts(maps["backward"], maps["forward"], means, axes, known, config)
+        )
         return upgrade
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -232,10 +240,12 @@ class Upgrade:
             raise BadInput("this upgrade is not fitted", step="call fit, or Upgrade.load")
         return self
 
-    def _tensors(self) -> dict[str, NDArray[np.float32]]:
-        out = {f"backward.{k}": v for k, v in self.backward_.map.tensors().items()}
-        out |= {f"forward.{k}": v for k, v in self.forward_.map.tensors().items()}
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        out: dict[str, NDArray[Any]] = {}
+        for name, directed in (("backward", self.backward_), ("forward", self.forward_)):
+            out |= {f"{name}.{k}": v for k, v in directed.map.tensors().items()}
         out |= {"old.mean": self.forward_.reads.mean, "new.mean": self.backward_.reads.mean}
+        out["pairs.sketch"] = self.sketch_
         return out if self.axes_ is None else out | {"old.axes": self.axes_}
 
     def _install(self, parts: artefact.Parts) -> None:
@@ -252,7 +262,7 @@ class Upgrade:
             for m in (backward, forward)
         )
         self.backward_, self.forward_ = Directed(backward, new, old), Directed(forward, old, new)
-        self.axes_ = parts.axes
+        self.axes_, self.sketch_ = parts.axes, parts.sketch
         self.config_ = config
         self.old_dim_, self.new_dim_, self.shared_dim_ = old.dim, new.dim, config.shared_dim
         self.lambda_reached_ = config.lambda_reached

@@ -15,6 +15,7 @@ from rich.console import Console
 from crossfade._version import __version__
 from crossfade.cli.apply import apply
 from crossfade.cli.demo import demo
+from crossfade.cli.evaluate import evaluate
 from crossfade.cli.export import export
 from crossfade.cli.fit import fit
 from crossfade.cli.inspect import inspect
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, fit, apply, export, inspect):
+for command in (demo, fit, evaluate, apply, export, inspect):
     app.command()(command)
 
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from crossfade.apply import ApplyReport, apply_file
-from crossfade.files import replacing
+from crossfade.cli.output import note, waiting, write_json
 from crossfade.upgrade import Upgrade
-
-_PATIENCE_SECONDS = 2.0
 
 
 class Direction(StrEnum):
@@ -59,7 +50,7 @@ def apply(
 ) -> None:
     """Map the vectors of a file into the shared space: old ones forward, new ones backward."""
     fitted = Upgrade.load(upgrade)
-    with _progress(source.name) as progress:
+    with waiting(source.name) as progress:
         report = apply_file(
             fitted,
             source,
@@ -76,10 +67,7 @@ def apply(
 
 def _print(report: ApplyReport, direction: Direction, json_file: str | None) -> None:
     if report.left_out:
-        Console(stderr=True).print(
-            f"{report.path.suffix} holds only the vectors; left out: {', '.join(report.left_out)}",
-            highlight=False,
-        )
+        note(f"{report.path.suffix} holds only the vectors; left out: {', '.join(report.left_out)}")
     record = {
         "path": str(report.path),
         "direction": direction.value,
@@ -89,42 +77,9 @@ def _print(report: ApplyReport, direction: Direction, json_file: str | None) -> 
         "seconds": round(report.seconds, 3),
         "left_out": list(report.left_out),
     }
-    if json_file == "-":
-        typer.echo(json.dumps(record))
+    if write_json(record, json_file):
         return
-    if json_file is not None:
-        with replacing(Path(json_file), overwrite=True) as temporary:
-            temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     typer.echo(
         f"{report.path}: {report.rows} vectors mapped {direction.value}, "
         f"{report.dim_in} → {report.dim_out} dimensions, in {report.seconds:.1f} s"
     )
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, for those who look at it and for work that takes long enough to look."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    begin = time.monotonic()
-    task = bar.add_task(name, total=None)
-    shown = False
-
-    def advance(done: int, total: int) -> None:
-        nonlocal shown
-        if not shown and sys.stderr.isatty() and time.monotonic() - begin > _PATIENCE_SECONDS:
-            bar.start()
-            shown = True
-        bar.update(task, completed=done, total=total)
-
-    try:
-        yield advance
-    finally:
-        if shown:
-            bar.stop()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from crossfade.artefact import check_target
+from crossfade.cli.output import check_written, note, write_json
 from crossfade.cli.tables import cases_table, show
 from crossfade.cli.training import training_progress
 from crossfade.errors import BadInput
-from crossfade.files.atomic import check_parent
 from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS
 from crossfade.upgrade import Upgrade
 
@@ -173,8 +171,7 @@ def fit(
     )
     # Before the work, not after it.
     check_target(output, overwrite=overwrite)
-    if json_file not in (None, "-"):
-        check_parent(Path(json_file))
+    check_written(json_file)
     data = Pairs.open(
         pairs,
         old=old,
@@ -183,14 +180,13 @@ def fit(
         use_labels=not no_labels,
         drop_bad_rows=drop_bad_rows,
     )
-    notes = Console(stderr=True)
     if data.dropped:
-        notes.print(f"{data.name}: {data.dropped} bad rows left out", highlight=False)
+        note(f"{data.name}: {data.dropped} bad rows left out")
     with training_progress() as report:
         upgrade.fit(data, report=report)
     upgrade.save(output, overwrite=overwrite)
-    for note in upgrade.notes_:
-        notes.print(f"note: {note}", highlight=False)
+    for text in upgrade.notes_:
+        note(f"note: {text}")
     _print(upgrade, output, json_file)
 
 
@@ -213,14 +209,8 @@ def _print(upgrade: Upgrade, output: Path, json_file: str | None) -> None:
         "closed_form": upgrade.closed_form_,
         "notes": upgrade.notes_,
     }
-    if json_file == "-":
-        typer.echo(json.dumps(record))
+    if write_json(record, json_file):
         return
-    if json_file is not None:
-        from crossfade.files import replacing
-
-        with replacing(Path(json_file), overwrite=True) as temporary:
-            temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     title = f"{upgrade.config_.fit['validation_rows']} validation rows, in percent"
     show(cases_table(upgrade.validation_, upgrade.closed_form_, title))
     typer.echo(f"written: {output}")

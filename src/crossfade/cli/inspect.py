@@ -7,14 +7,13 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from crossfade.cli.tables import cases_table
+from crossfade.compatibility.stability import stability
 from crossfade.maps import Mlp
-from crossfade.maps.near_orthogonal import column_angles
 from crossfade.upgrade import Upgrade
 
 
@@ -55,9 +54,7 @@ def inspect(
 def upgrade_facts(upgrade: Upgrade) -> dict[str, Any]:
     """Directions, dimensions, λ asked and reached, losses, and the angles between B's columns."""
     config, backward, forward = upgrade.config_, upgrade.backward_.map, upgrade.forward_.map
-    weight = backward.weight  # type: ignore[union-attr]
-    angles = column_angles(weight)
-    singular = np.linalg.svd(np.asarray(weight, dtype=np.float64), compute_uv=False)
+    geometry = stability(backward.weight)  # type: ignore[union-attr]
     losses = {}
     for entry in upgrade.history_:
         if entry["losses"]:
@@ -72,12 +69,8 @@ def upgrade_facts(upgrade: Upgrade) -> dict[str, Any]:
         "old": config.old.model_dump(),
         "new": config.new.model_dump(),
         "lambda": {"asked": config.lambda_asked, "reached": config.lambda_reached},
-        "singular_values": {"min": float(singular.min()), "max": float(singular.max())},
-        "column_angles_degrees": {
-            "min": float(angles.min(initial=90.0)),
-            "max": float(angles.max(initial=90.0)),
-            "std": float(angles.std()) if len(angles) else 0.0,
-        },
+        "singular_values": geometry["singular_values"],
+        "column_angles_degrees": geometry["column_angles_degrees"],
         "fit": config.fit,
         "last_losses": losses,
         "notes": config.notes,

@@ -63,7 +63,7 @@ def check_definition(
     >>> better = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=np.float32)
     >>> shares = check_definition((better, x), (x, x), SameClass.among(np.array([0, 0, 1])))
     >>> shares["same_class"].record(), shares["different_class"].record()
-    ({'share': 50.0, 'pairs': 2}, {'share': 100.0, 'pairs': 4})
+    ({'share': 100.0, 'pairs': 2}, {'share': 100.0, 'pairs': 4})
     """
     case, old = _prepared(case, distance), _prepared(old, distance)
     rows = max(1, _CHUNK_BYTES // (4 * len(old[1])))

@@ -58,7 +58,8 @@ class Held:
         pairs are the items, and separate queries are not in the gallery. Qrels come before labels.
 
         >>> rng = np.random.default_rng(0)
-        >>> pairs = Pairs.from_arrays(rng.normal(size=(4, 2)), rng.normal(size=(4, 3)), [0, 0, 1, 1])
+        >>> old, new = rng.normal(size=(4, 2)), rng.normal(size=(4, 3))
+        >>> pairs = Pairs.from_arrays(old, new, [0, 0, 1, 1])
         >>> held = Held.of(pairs)
         >>> held.source, held.own
         ('labels', array([0, 1, 2, 3]))

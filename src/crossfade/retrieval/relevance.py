@@ -59,11 +59,11 @@ class SameClass:
         gallery_labels: NDArray[np.integer],
         own: Index | None = None,
     ) -> None:
-        self.labels = np.asarray(query_labels)
-        self.queries, self.gallery = len(self.labels), len(gallery_labels)
+        self.labels, self.gallery_labels = np.asarray(query_labels), np.asarray(gallery_labels)
+        self.queries, self.gallery = len(self.labels), len(self.gallery_labels)
         self.own = checked_own(own, self.queries, self.gallery)
-        members = np.argsort(gallery_labels, kind="stable").astype(np.int64)
-        ordered = np.asarray(gallery_labels)[members]
+        members = np.argsort(self.gallery_labels, kind="stable").astype(np.int64)
+        ordered = self.gallery_labels[members]
         self._members = members
         self._starts = np.searchsorted(ordered, self.labels, side="left")
         self._ends = np.searchsorted(ordered, self.labels, side="right")
@@ -84,6 +84,28 @@ class SameClass:
             counts = counts - _sums(mine, counts)
             items = items[~mine]
         return Block(counts, items)
+
+    def counts(self) -> Index:
+        """How many items are relevant to each query."""
+        counts = self._ends - self._starts
+        if self.own is None:
+            return np.asarray(counts)
+        there = self.own != NONE
+        mine = np.zeros(self.queries, bool)
+        mine[there] = self.gallery_labels[self.own[there]] == self.labels[there]
+        return np.asarray(counts - (mine & (counts > 0)))
+
+    def member(self, queries: Index, nth: Index) -> Index:
+        """The nth relevant item of each of these queries, counted from 0."""
+        place = self._starts[queries] + nth
+        if self.own is not None:
+            # Members of a class stand in order of index: from the query's own on, one further.
+            at = np.empty(self.gallery, np.int64)
+            at[self._members] = np.arange(self.gallery)
+            own = self.own[queries]
+            mine = np.where(own == NONE, self.gallery, at[own])
+            place = place + ((mine >= self._starts[queries]) & (place >= mine))
+        return np.asarray(self._members[place])
 
 
 class Listed:
@@ -183,7 +205,7 @@ def own_by_id(query_ids: ArrayLike, gallery_ids: ArrayLike) -> Index:
     array([ 1, -1])
     """
     mine, theirs = np.asarray(query_ids), np.asarray(gallery_ids)
-    for name, ids in (("query", mine), ("gallery", theirs)):
+    for name, ids in (("gallery", theirs), ("query", mine)):
         values, counts = np.unique(ids, return_counts=True)
         if (counts > 1).any():
             twice = values[counts > 1][0].item()

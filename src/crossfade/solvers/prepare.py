@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from crossfade.errors import BadInput
 from crossfade.pairs import Pairs
+from crossfade.sketch import Hashes, row_hashes, sketch
 from crossfade.solvers.closed_form import choose_ridge, procrustes
 from crossfade.solvers.moments import Array, Moments, principal_axes
 from crossfade.solvers.problem import Problem, Rows, Selection
 from crossfade.solvers.settings import Settings
 from crossfade.solvers.split import validation_rows
-from crossfade.spaces import inverse_norms
+from crossfade.spaces import normalized
 
 Float = NDArray[np.float32]
 
@@ -30,11 +31,7 @@ class Prepared:
     penalty: float
     rows: int
     validation_rows: int
-
-
-def normalized(x: Float, how: str, side: str) -> Float:
-    """Rows of unit length for `l2`, as they are for `none`."""
-    return x * inverse_norms(x, side)[:, None] if how == "l2" else x
+    sketch: Hashes
 
 
 def prepare(pairs: Pairs, settings: Settings, report: Callable[[dict[str, Any]], None]) -> Prepared:
@@ -50,11 +47,13 @@ def prepare(pairs: Pairs, settings: Settings, report: Callable[[dict[str, Any]],
     keep_training = settings.solver != "closed_form"
     if keep_training:
         pairs = pairs.load()
+    hashes: list[Hashes] = []
     parts: dict[bool, list[tuple[Float, Float]]] = {True: [], False: []}
 
     def training() -> Iterator[tuple[Float, Float]]:
         done = 0
         for batch in pairs.batches():
+            hashes[:] = [sketch([*hashes, row_hashes(batch.new)])]
             old = normalized(batch.old, settings.normalize_old, "old")
             new = normalized(batch.new, settings.normalize_new, "new")
             out = held[done : done + len(old)]
@@ -89,4 +88,4 @@ def prepare(pairs: Pairs, settings: Settings, report: Callable[[dict[str, Any]],
         ridge=(weight, bias),
         report=report,
     )
-    return Prepared(problem, axes, penalty, pairs.rows, int(held.sum()))
+    return Prepared(problem, axes, penalty, pairs.rows, int(held.sum()), sketch(hashes))

@@ -1,0 +1,367 @@
+"""`crossfade evaluate`: the compatibility table of an upgrade on held-out pairs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from crossfade.cli.output import check_written, note, waiting, write_json, write_text
+from crossfade.compatibility import Chain, Compatibility, Held, evaluate_chain
+from crossfade.compatibility import evaluate as judge
+from crossfade.compatibility.table import RESAMPLES
+from crossfade.compatibility.verdicts import REQUIRED
+from crossfade.compatibility.write import SIGNS, facts, finite, latex, markdown, record, rows
+from crossfade.errors import BadInput, NotCompatible
+from crossfade.files import list_arrays, open_source, read_values, split_name
+from crossfade.pairs import Pairs, read_qrels
+from crossfade.retrieval import SameClass
+from crossfade.upgrade import Upgrade
+
+DATA, WHAT, OUT = "Data", "What to measure", "Output"
+STYLES = {"compatible": "green", "not compatible": "bold red", "inconclusive": "yellow"}
+
+
+class DistanceName(StrEnum):
+    cosine = "cosine"
+    dot = "dot"
+    euclidean = "euclidean"
+
+
+def _source(text: str, panel: str = DATA) -> Any:
+    return typer.Option(help=f"{text}: FILE or FILE:NAME.", rich_help_panel=panel)
+
+
+def evaluate(
+    upgrade: Annotated[Path, typer.Argument(help="The folder written by `crossfade fit`.")],
+    pairs: Annotated[
+        Path | None,
+        typer.Argument(help="One file with old, new and perhaps labels or qrels, held out of fit."),
+    ] = None,
+    old: Annotated[str | None, _source("The old vectors")] = None,
+    new: Annotated[str | None, _source("The new vectors")] = None,
+    labels: Annotated[str | None, _source("The labels")] = None,
+    qrels: Annotated[str | None, _source("Judgements (query, item[, grade])")] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            help="Queries that are not gallery rows: one file with old and new.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    query_old: Annotated[str | None, _source("The old vectors of the queries")] = None,
+    query_new: Annotated[str | None, _source("The new vectors of the queries")] = None,
+    query_labels: Annotated[str | None, _source("The labels of the queries")] = None,
+    ids: Annotated[str | None, _source("An id for each row")] = None,
+    query_ids: Annotated[str | None, _source("An id for each query")] = None,
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="Leave labels unread.", rich_help_panel=DATA)
+    ] = False,
+    drop_bad_rows: Annotated[
+        bool, typer.Option("--drop-bad-rows", help="Leave bad rows out.", rich_help_panel=DATA)
+    ] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="mAP, or cmc, recall, precision, ndcg, mrr, agreement with @k; may be repeated.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Exit with 1 if this case is not compatible; may be repeated; 'none' for no case. "
+            f"By default {' and '.join(REQUIRED)}.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    distance: Annotated[
+        DistanceName, typer.Option(help="How vectors are compared.", rich_help_panel=WHAT)
+    ] = DistanceName.cosine,
+    zero_shot: Annotated[
+        str | None, _source("New vectors of another task, to see what B does to them", WHAT)
+    ] = None,
+    zero_shot_labels: Annotated[str | None, _source("Their labels", WHAT)] = None,
+    then: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A further upgrade and its new model's vectors of the same rows, "
+            "UPGRADE=FILE[:NAME]; may be repeated, oldest first.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    per_class: Annotated[
+        bool,
+        typer.Option("--per-class", help="Every class in the JSON.", rich_help_panel=WHAT),
+    ] = False,
+    definition_sample: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Check Definition 3.1 on so many random pairs.", rich_help_panel=WHAT
+        ),
+    ] = None,
+    no_definition: Annotated[
+        bool,
+        typer.Option("--no-definition", help="Leave Definition 3.1 out.", rich_help_panel=WHAT),
+    ] = False,
+    resamples: Annotated[
+        int, typer.Option(help="Of the bootstrap.", rich_help_panel=WHAT)
+    ] = RESAMPLES,
+    seed: Annotated[int, typer.Option(min=0, rich_help_panel=WHAT)] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.", rich_help_panel=WHAT)] = "cpu",
+    json_file: Annotated[
+        str | None,
+        typer.Option(
+            "--json", metavar="FILE", help="All of it; '-' is stdout.", rich_help_panel=OUT
+        ),
+    ] = None,
+    markdown_file: Annotated[
+        str | None,
+        typer.Option(
+            "--markdown", metavar="FILE", help="The table; '-' is stdout.", rich_help_panel=OUT
+        ),
+    ] = None,
+    latex_file: Annotated[
+        str | None,
+        typer.Option(
+            "--latex", metavar="FILE", help="The table; '-' is stdout.", rich_help_panel=OUT
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="PNG", help="The table as bars.", rich_help_panel=OUT),
+    ] = None,
+) -> None:
+    """Measure every case of an upgrade on held-out pairs, with intervals and verdicts."""
+    check_written(json_file, markdown_file, latex_file, plot)
+    fitted = Upgrade.load(upgrade)
+    held = _held(
+        pairs,
+        (old, new, labels, qrels, ids),
+        (queries, query_old, query_new, query_labels, query_ids),
+        use_labels=not no_labels,
+        drop=drop_bad_rows,
+    )
+    other = None
+    if zero_shot is not None:
+        other = _zero_shot(zero_shot, zero_shot_labels)
+    elif zero_shot_labels is not None:
+        raise BadInput("--zero-shot-labels without vectors", step="add --zero-shot FILE")
+    chain = None if not then else _chain(fitted, then, held, metric, distance, device)
+    with waiting(str(pairs or old)) as advance:
+        found = judge(
+            fitted,
+            held,
+            metrics=metric,
+            required=REQUIRED if require is None else [c for c in require if c != "none"],
+            distance=distance.value,
+            device=_device(device),
+            resamples=resamples,
+            seed=seed,
+            definition=not no_definition,
+            definition_sample=definition_sample,
+            zero_shot=other,
+            per_class=per_class,
+            progress=lambda _, done, total: advance(done, total),
+        )
+    _write(found, chain, json_file, markdown_file, latex_file, plot)
+    if found.failed:
+        raise NotCompatible(
+            f"{' and '.join(found.failed)}: below old/old with 95 % confidence",
+            where=upgrade,
+            step="do not serve these queries; lift with F, backfill, or refit",
+        )
+
+
+Sources = tuple[str | None, str | None, str | None, str | None, str | None]
+
+
+def _held(
+    path: Path | None,
+    gallery: Sources,
+    asked: tuple[Path | None, str | None, str | None, str | None, str | None],
+    *,
+    use_labels: bool,
+    drop: bool,
+) -> Held:
+    old, new, labels, qrels, ids = gallery
+    queries, query_old, query_new, query_labels, query_ids = asked
+    present = set() if path is None else {array.name for array in list_arrays(path)}
+    if qrels is None and "qrels" in present and labels is None:
+        qrels = f"{path}:qrels"
+    if drop and (qrels or ids or query_ids):
+        raise BadInput(
+            "qrels and ids name rows by number, which dropping rows would change",
+            step="drop the bad rows from the files first",
+        )
+    options: dict[str, Any] = {"drop_bad_rows": drop, "strict": False, "use_labels": use_labels}
+    data = Pairs.open(path, old=old, new=new, labels=labels, **options)
+    if data.dropped:
+        note(f"{data.name}: {data.dropped} bad rows left out")
+    own = {"old_queries", "new_queries"} <= present
+    searching = None
+    if queries is not None or query_old is not None or query_new is not None:
+        searching = Pairs.open(
+            queries, old=query_old, new=query_new, labels=query_labels, **options
+        )
+    elif own:
+        names = {side: f"{side}_queries" for side in ("old", "new", "labels")}
+        options |= {f"{side}_name": name for side, name in names.items()}
+        options["use_labels"] = use_labels and names["labels"] in present
+        searching = Pairs.open(path, **options)
+    elif query_labels is not None or query_ids is not None:
+        raise BadInput("there are no separate queries", step="add --queries FILE")
+    return Held.of(
+        data,
+        searching,
+        qrels=None if qrels is None else read_qrels(qrels),
+        qrels_name=qrels,
+        ids=None if ids is None else _values(ids),
+        query_ids=None if query_ids is None else _values(query_ids),
+    )
+
+
+def _values(place: str) -> Any:
+    path, name = split_name(place)
+    return np.asarray(read_values(path, name).to_pylist())
+
+
+def _vectors(place: str) -> Any:
+    source = open_source(*split_name(place))
+    blocks = [np.asarray(block, np.float32) for block in source.vectors(1 << 14)]
+    return np.concatenate(blocks) if blocks else np.empty((0, source.dim), np.float32)
+
+
+def _zero_shot(vectors: str, labels: str | None) -> tuple[Any, SameClass]:
+    if labels is None:
+        raise BadInput("--zero-shot needs labels", step="add --zero-shot-labels FILE")
+    new = _vectors(vectors)
+    pairs = Pairs.from_arrays(new, new, _values(labels), name=vectors)
+    codes = pairs.labels
+    if codes is None:
+        raise BadInput("has no labels", where=labels)
+    return pairs.new, SameClass.among(codes)
+
+
+def _device(name: str) -> str:
+    if name == "cpu":
+        return name
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        if name == "auto":
+            return "cpu"
+        from crossfade.errors import MissingExtra
+
+        raise MissingExtra("torch", extra="train", need=f"the device {name!r}")
+    from crossfade.solvers.device import pick_device
+
+    return str(pick_device(name))
+
+
+def _chain(
+    first: Upgrade,
+    then: list[str],
+    held: Held,
+    metrics: list[str] | None,
+    distance: DistanceName,
+    device: str,
+) -> Chain:
+    if held.relevance is None or held.own is None:
+        raise BadInput(
+            "a sequence of models is measured on labelled rows that query each other",
+            step="leave --then out, or give labels and no separate queries",
+        )
+    upgrades, vectors = [first], [held.gallery_old, held.gallery_new]
+    for text in then:
+        folder, equals, place = text.partition("=")
+        if not equals or not folder or not place:
+            raise BadInput(f"--then {text!r} is not UPGRADE=FILE", step="e.g. --then v3=v3.npy")
+        upgrades.append(Upgrade.load(folder))
+        vectors.append(_vectors(place))
+        if len(vectors[-1]) != held.gallery:
+            raise BadInput(
+                f"has {len(vectors[-1])} rows for {held.gallery} of the pairs", where=place
+            )
+    return evaluate_chain(
+        upgrades,
+        vectors,
+        held.relevance,
+        metrics or ("cmc@1", "mAP"),
+        distance=distance.value,
+        device=_device(device),
+    )
+
+
+def _write(
+    found: Compatibility,
+    chain: Chain | None,
+    json_file: str | None,
+    markdown_file: str | None,
+    latex_file: str | None,
+    plot: Path | None,
+) -> None:
+    everything = record(found)
+    if chain is not None:
+        everything["chain"] = chain.record()
+    quiet = write_json(finite(everything), json_file)
+    if markdown_file is not None:
+        quiet |= write_text(markdown(found), markdown_file)
+    if latex_file is not None:
+        quiet |= write_text(latex(found), latex_file)
+    if plot is not None:
+        from crossfade.compatibility.picture import save_picture
+
+        save_picture(found, plot)
+    for text in found.warnings:
+        note(f"warning: {text}")
+    if quiet:
+        return
+    console = Console()
+    console.print(_table(found))
+    if chain is not None:
+        for name in chain.matrices:
+            console.print(_matrix(chain, name))
+    for fact in facts(found):
+        console.print(fact, highlight=False, soft_wrap=True)
+
+
+def _table(found: Compatibility) -> Table:
+    table = Table(title="in percent, with 95 % intervals over queries", title_justify="left")
+    table.add_column("Query/Gallery", no_wrap=True)
+    for name in found.metrics:
+        table.add_column(name, justify="right")
+    table.add_column("against old/old", no_wrap=True)
+    means = found.means()
+    for case, word in ((case, word) for case, _, word in rows(found)):
+        cells = []
+        for name in found.metrics:
+            low, high = found.ci95[case][name]
+            cells.append(f"{means[case][name]:.1f} ± {(high - low) / 2:.1f}")
+        verdict = f"[{STYLES[word]}]{SIGNS[word]} {word}[/]" if word else ""
+        table.add_row(case, *cells, verdict)
+    return table
+
+
+def _matrix(chain: Chain, metric: str) -> Table:
+    average = chain.average_compatibility(metric)
+    table = Table(
+        title=f"{metric}: query by row, gallery by column; average compatibility {average:.2f}",
+        title_justify="left",
+    )
+    table.add_column("")
+    for model in chain.models:
+        table.add_column(model, justify="right")
+    matrix = chain.matrices[metric]
+    for t, (model, row) in enumerate(zip(chain.models, matrix, strict=True)):
+        cells = []
+        for k, value in enumerate(row):
+            mark = "" if k == t else (" ✓" if value > matrix[k][k] else " ✗")
+            cells.append(f"{value:.1f}{mark}")
+        table.add_row(model, *cells)
+    return table

@@ -1,0 +1,336 @@
+"""The compatibility of an upgrade: all cases measured, compared with old/old, and judged."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from crossfade.cases import CASES, case_vectors
+from crossfade.compatibility.bootstrap import interval, resampled_means
+from crossfade.compatibility.definition import Share, check_definition, sample_definition
+from crossfade.compatibility.held import Float, Held
+from crossfade.compatibility.stability import stability
+from crossfade.compatibility.verdicts import (
+    BASELINE,
+    CROSS_MODEL,
+    FEW_QUERIES,
+    REQUIRED,
+    Difference,
+    Verdict,
+)
+from crossfade.compatibility.zero_shot import ZeroShot
+from crossfade.errors import BadInput
+from crossfade.retrieval import (
+    Distance,
+    Measured,
+    Metric,
+    Relevance,
+    SameClass,
+    measure,
+    neighbours,
+)
+from crossfade.retrieval.metrics import Values
+from crossfade.spaces import normalized
+from crossfade.upgrade import Upgrade
+
+# By where relevance comes from: what is measured, and what of it decides a verdict.
+DEFAULTS = {
+    "labels": (("cmc@1", "cmc@5", "mAP"), ("cmc@1", "mAP")),
+    "qrels": (("ndcg@10", "recall@10", "mrr@10"), ("ndcg@10",)),
+    "neighbours": (("agreement@1", "agreement@10"), ("agreement@10",)),
+}
+RESAMPLES = 2000
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Compatibility:
+    """What was found; percentages and points of percent throughout."""
+
+    data: dict[str, Any]
+    distance: Distance
+    metrics: tuple[str, ...]
+    decisive: tuple[str, ...]
+    required: tuple[str, ...]
+    cases: dict[str, Measured]
+    ci95: dict[str, dict[str, tuple[float, float]]]
+    verdicts: dict[str, Verdict]
+    definition: dict[str, dict[str, Share]]
+    stability: dict[str, Any]
+    zero_shot: ZeroShot | None
+    per_class: dict[str, dict[Any, dict[str, float]]]
+    upgrade: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Required cases that are not compatible."""
+        return tuple(c for c in self.required if self.verdicts[c].word == "not compatible")
+
+    def means(self) -> dict[str, dict[str, float]]:
+        return {case: found.means() for case, found in self.cases.items()}
+
+
+def sides(upgrade: Upgrade, old: Float, new: Float) -> dict[str, Float]:
+    """The four kinds of vectors that cases are made of; old is not cut and not padded."""
+    read = upgrade.forward_.reads, upgrade.backward_.reads
+    for side, x, other in ((read[0], old, read[1]), (read[1], new, read[0])):
+        side.check_shape(x, other)
+    placed = normalized(old, read[0].normalization, "old")
+    if upgrade.axes_ is not None:
+        placed = placed @ upgrade.axes_.T
+    return {
+        "old": placed,
+        "new": normalized(new, read[1].normalization, "new"),
+        "F(old)": upgrade.forward(old),
+        "B(new)": upgrade.backward(new),
+    }
+
+
+def evaluate(
+    upgrade: Upgrade,
+    held: Held,
+    *,
+    metrics: Sequence[str] | None = None,
+    required: Sequence[str] = REQUIRED,
+    distance: Distance = "cosine",
+    device: str = "cpu",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    definition: bool = True,
+    definition_sample: int | None = None,
+    zero_shot: tuple[Float, Relevance] | None = None,
+    per_class: bool = False,
+    progress: Progress | None = None,
+) -> Compatibility:
+    """Measure all eight cases on rows the upgrade was not fitted on, and judge them.
+
+    `metrics` decide the verdicts; without them, those of the paper do (labels), ndcg@10 (qrels) or
+    agreement@10 (neither). `required` cases are those `Compatibility.failed` looks at.
+    `definition_sample` checks Definition 3.1 on that many pairs of each kind in place of all.
+
+    >>> from crossfade.pairs import Pairs
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.arange(200) % 4
+    >>> new = np.eye(4)[labels] + 0.2 * rng.normal(size=(200, 4))
+    >>> old = -new[:, :3] + 0.2 * rng.normal(size=(200, 3))
+    >>> upgrade = Upgrade(solver="closed_form").fit(old[:100], new[:100], labels[:100])
+    >>> held = Held.of(Pairs.from_arrays(old[100:], new[100:], labels[100:]))
+    >>> evaluate(upgrade, held, resamples=200).verdicts["new/old"].word
+    'not compatible'
+    """
+    for case in required:
+        if case not in CROSS_MODEL:
+            raise BadInput(
+                f"{case!r} is not a cross-model case", step=f"use one of {', '.join(CROSS_MODEL)}"
+            )
+    if resamples < 100:
+        raise BadInput(f"{resamples} resamples are too few", step="use at least 100")
+    if metrics is not None and not metrics:
+        raise BadInput("no metric was named", step="name one, e.g. mAP")
+    names, decisive = DEFAULTS[held.source] if metrics is None else (tuple(metrics),) * 2
+    names = tuple(dict.fromkeys(Metric.named(name).name for name in names))
+    decisive = tuple(dict.fromkeys(Metric.named(name).name for name in decisive))
+    gallery = sides(upgrade, held.gallery_old, held.gallery_new)
+    same_rows = held.query_old is held.gallery_old
+    queries = gallery if same_rows else sides(upgrade, held.query_old, held.query_new)
+    groups = _relevances(held, names, queries["new"], gallery["new"], distance)
+    notes = _seen(upgrade, held)
+    notes += [
+        f"{name} looks at more items than the gallery has ({held.gallery})"
+        for name in names
+        if Metric.named(name).k > held.gallery - (held.own is not None)
+    ]
+    cases = {}
+    for case in CASES:
+        report = None if progress is None else _named(progress, case)
+        found = _measure(case_vectors(case, queries, gallery), groups, distance, device, report)
+        cases[case] = Measured({name: found[name] for name in names})
+    if not cases[BASELINE].queries:
+        raise BadInput(
+            "no query has a relevant item",
+            where=held.name,
+            step="give labels or qrels that relate queries to gallery items",
+        )
+    ci95, verdicts, better = _judged(cases, decisive, resamples, seed)
+    notes += _warnings(cases, decisive, verdicts, better)
+    shares = {}
+    if definition and isinstance(held.relevance, SameClass):
+        shares = _definition(queries, gallery, held.relevance, distance, definition_sample, seed)
+    return Compatibility(
+        data={
+            "name": held.name,
+            "queries": held.queries,
+            "gallery": held.gallery,
+            "evaluated_queries": cases[BASELINE].queries,
+            "queries_with_nothing_relevant": cases[BASELINE].skipped,
+            "relevance": held.source,
+            "leave_one_out": held.own is not None,
+        },
+        distance=distance,
+        metrics=names,
+        decisive=decisive,
+        required=tuple(required),
+        cases=cases,
+        ci95=ci95,
+        verdicts=verdicts,
+        definition=shares,
+        stability=stability(upgrade.backward_.map.weight),  # type: ignore[union-attr]
+        zero_shot=None
+        if zero_shot is None
+        else ZeroShot.of(upgrade, *zero_shot, distance, resamples, seed),
+        per_class={c: m.by_class(held.query_classes) for c, m in cases.items()}
+        if per_class and held.query_classes is not None
+        else {},
+        upgrade={
+            "hash": upgrade.hash_,
+            "old": upgrade.config_.old.model,
+            "new": upgrade.config_.new.model,
+        },
+        warnings=notes,
+    )
+
+
+Groups = list[tuple[Relevance, list[str]]]
+
+
+def _relevances(
+    held: Held, names: Sequence[str], query: Float, gallery: Float, distance: Distance
+) -> Groups:
+    """Metrics by the relevance they need: agreement has the new model's own neighbours."""
+    agreement = [name for name in names if Metric.named(name).kind == "agreement"]
+    judged = [name for name in names if name not in agreement]
+    if judged and held.relevance is None:
+        raise BadInput(
+            f"{judged[0]} needs labels or qrels",
+            where=held.name,
+            step="give them, or use agreement@k",
+        )
+    groups: Groups = []
+    if judged and held.relevance is not None:
+        groups.append((held.relevance, judged))
+    if agreement:
+        k = max(Metric.named(name).k for name in agreement)
+        nearest = neighbours(query, gallery, k, own=held.own, distance=distance)
+        groups.append((nearest, agreement))
+    return groups
+
+
+def _measure(
+    vectors: tuple[Float, Float],
+    groups: Groups,
+    distance: Distance,
+    device: str,
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, Values]:
+    values: dict[str, Values] = {}
+    # A k beyond the gallery is noted once for all cases.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for relevance, names in groups:
+            values |= measure(
+                *vectors, relevance, names, distance=distance, device=device, progress=progress
+            ).values
+    return values
+
+
+def _named(progress: Progress, case: str) -> Callable[[int, int], None]:
+    return lambda done, total: progress(case, done, total)
+
+
+def _judged(
+    cases: dict[str, Measured], decisive: Sequence[str], resamples: int, seed: int
+) -> tuple[
+    dict[str, dict[str, tuple[float, float]]],
+    dict[str, Verdict],
+    dict[str, Difference],
+]:
+    """Intervals of the means, the verdicts, and new/new against old/old."""
+    names, metrics = list(cases), list(cases[BASELINE].values)
+    ci95: dict[str, dict[str, tuple[float, float]]] = {case: {} for case in names}
+    found: dict[str, dict[str, Difference]] = {case: {} for case in names}
+    for metric in metrics:
+        values = np.stack([cases[case].values[metric] for case in names], axis=1) * 100.0
+        # Relevance does not depend on the case, so neither does who has a value.
+        values = values[np.isfinite(values[:, 0])]
+        means = values.mean(axis=0)
+        resampled = resampled_means(values, resamples, seed)
+        base = names.index(BASELINE)
+        for place, case in enumerate(names):
+            ci95[case][metric] = interval(resampled[:, place])
+            found[case][metric] = Difference.of(
+                float(means[place] - means[base]), resampled[:, place] - resampled[:, base]
+            )
+    verdicts = {case: Verdict({m: found[case][m] for m in decisive}) for case in CROSS_MODEL}
+    better = {m: found["new/new"][m] for m in decisive}
+    return ci95, verdicts, better
+
+
+def _seen(upgrade: Upgrade, held: Held) -> list[str]:
+    known = upgrade.seen(held.query_new)
+    if not known.seen:
+        return []
+    return [
+        f"{known.share:.0%} of the queries were among the pairs the upgrade was fitted on: these "
+        "numbers flatter it, measure on held-out pairs"
+    ]
+
+
+def _warnings(
+    cases: dict[str, Measured],
+    decisive: Sequence[str],
+    verdicts: dict[str, Verdict],
+    better: dict[str, Difference],
+) -> list[str]:
+    out = []
+    queries = cases[BASELINE].queries
+    # The new model agrees with itself by definition.
+    judged = [m for m in decisive if Metric.named(m).kind != "agreement"]
+    level = {m: better[m].difference for m in judged if better[m].verdict != "compatible"}
+    if level:
+        clearly = "" if min(level.values()) <= 0 else "clearly "
+        numbers = ", ".join(
+            f"{m} {cases['new/new'].mean(m):.1f} against {cases[BASELINE].mean(m):.1f}"
+            for m in level
+        )
+        out.append(
+            f"the new model is not {clearly}better than the old one on this data ({numbers}): "
+            "there is little for an upgrade to gain"
+        )
+    if queries < FEW_QUERIES:
+        out.append(
+            f"only {queries} queries: too few for these verdicts, use at least {FEW_QUERIES}"
+        )
+    for case, verdict in verdicts.items():
+        for metric, found in verdict.metrics.items():
+            needed = found.queries_needed(queries)
+            if found.verdict == "inconclusive" and needed is not None and needed > queries:
+                out.append(
+                    f"{case} is inconclusive in {metric}: {found.difference:+.2f} points on "
+                    f"{queries} queries; about {needed:,} would tell"
+                )
+    return out
+
+
+def _definition(
+    queries: dict[str, Float],
+    gallery: dict[str, Float],
+    relevance: SameClass,
+    distance: Distance,
+    sample: int | None,
+    seed: int,
+) -> dict[str, dict[str, Share]]:
+    """Each cross-model case in the place of d(new, old), against d(old, old)."""
+    base = queries["old"], gallery["old"]
+    out = {}
+    for case in CROSS_MODEL:
+        pair = case_vectors(case, queries, gallery)
+        if sample is None:
+            out[case] = check_definition(pair, base, relevance, distance)
+        else:
+            out[case] = sample_definition(pair, base, relevance, distance, pairs=sample, seed=seed)
+    return out
