@@ -24,6 +24,11 @@ def strict(text):
     return json.loads(text, parse_constant=refuse)
 
 
+def arrays(path="held.npz"):
+    with np.load(path) as loaded:
+        return dict(loaded)
+
+
 @pytest.fixture
 def folder(made, tmp_path, monkeypatch):
     """An upgrade fitted on half of the rows; held.npz holds the other half."""
@@ -55,7 +60,7 @@ def test_json_keeps_its_contract(crossfade, folder):
     assert ran.code == 0, ran.err
     found = strict((folder / "out.json").read_text(encoding="utf-8"))
     assert list(found["cases"]) == list(CASES)
-    held = np.load("held.npz")
+    held = arrays()
     expected = measure(held["old"], held["old"], SameClass.among(held["labels"]), ["cmc@5", "mAP"])
     assert found["cases"]["old/old"]["mAP"] == pytest.approx(expected.mean("mAP"))
     assert found["cases"]["old/old"]["cmc@5"] == pytest.approx(expected.mean("cmc@5"))
@@ -118,7 +123,7 @@ def test_a_required_case_that_is_not_compatible_exits_with_1(crossfade, folder):
 
 
 def test_qrels_in_one_file_with_queries_of_their_own(crossfade, folder):
-    held = np.load("held.npz")
+    held = arrays()
     qrels = np.array([[0, 3, 1], [0, 4, 2], [1, 5, 1]], dtype=np.int32)
     tensors = {"old": held["old"][50:], "new": held["new"][50:], "qrels": qrels}
     tensors |= {"old_queries": held["old"][:50], "new_queries": held["new"][:50]}
@@ -140,7 +145,7 @@ def test_qrels_in_one_file_with_queries_of_their_own(crossfade, folder):
 
 
 def test_ids_tell_which_query_is_which_item(crossfade, folder):
-    held = np.load("held.npz")
+    held = arrays()
     np.save("ids.npy", np.arange(1000, 1200))
     np.save("asked.npy", np.arange(1000, 1040))
     np.savez("queries.npz", **{k: held[k][:40] for k in held})
@@ -215,7 +220,7 @@ def test_a_sample_of_pairs_for_the_definition(crossfade, folder):
 
 
 def test_warnings_go_to_stderr_and_into_the_json(crossfade, folder):
-    np.savez("seen.npz", **{k: v[:60] for k, v in np.load("held.npz").items()})
+    np.savez("seen.npz", **{k: v[:60] for k, v in arrays().items()})
     ran = crossfade("evaluate", "mine", "seen.npz", "--json", "out.json", "--require", "none")
     assert "warning: only 60 queries: too few for these verdicts" in ran.err
     written = strict((folder / "out.json").read_text(encoding="utf-8"))["warnings"]
@@ -223,7 +228,7 @@ def test_warnings_go_to_stderr_and_into_the_json(crossfade, folder):
 
 
 def test_bad_rows_may_be_left_out(crossfade, folder):
-    held = dict(np.load("held.npz"))
+    held = arrays()
     held["new"][3] = np.nan
     np.savez("bad.npz", **held)
     ran = crossfade("evaluate", "mine", "bad.npz")
