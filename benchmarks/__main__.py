@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("quality", "solvers", "apply", "query")
+NAMES = ("quality", "solvers", "apply", "query", "evaluate")
 
 
 def main() -> None:

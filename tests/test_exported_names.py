@@ -12,7 +12,16 @@ import crossfade
 
 
 def test_all_is_exactly_what_is_public():
-    assert crossfade.__all__ == ["BadInput", "CrossfadeError", "Pairs", "Upgrade", "__version__"]
+    assert crossfade.__all__ == [
+        "BadInput",
+        "Compatibility",
+        "CrossfadeError",
+        "Held",
+        "Pairs",
+        "Upgrade",
+        "__version__",
+        "evaluate",
+    ]
 
 
 def test_every_public_name_imports():

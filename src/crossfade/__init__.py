@@ -1,25 +1,37 @@
 """Crossfade: upgrade an embedding model without re-embedding the gallery first."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from crossfade._version import __version__
 from crossfade.errors import BadInput, CrossfadeError
 
 if TYPE_CHECKING:
+    from crossfade.compatibility import Compatibility, Held, evaluate
     from crossfade.pairs import Pairs
     from crossfade.upgrade import Upgrade
 
-__all__ = ["BadInput", "CrossfadeError", "Pairs", "Upgrade", "__version__"]
+__all__ = [
+    "BadInput",
+    "Compatibility",
+    "CrossfadeError",
+    "Held",
+    "Pairs",
+    "Upgrade",
+    "__version__",
+    "evaluate",
+]
+_HOMES = {
+    "Compatibility": "crossfade.compatibility",
+    "Held": "crossfade.compatibility",
+    "Pairs": "crossfade.pairs",
+    "Upgrade": "crossfade.upgrade",
+    "evaluate": "crossfade.compatibility",
+}
 
 
 def __getattr__(name: str) -> Any:
     # On first use: what a program does not touch it does not wait for.
-    if name == "Pairs":
-        from crossfade.pairs import Pairs
-
-        return Pairs
-    if name == "Upgrade":
-        from crossfade.upgrade import Upgrade
-
-        return Upgrade
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'crossfade' has no attribute {name!r}")

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crossfade import threads
 from crossfade.errors import BadInput, BadRow
 from crossfade.retrieval import DISTANCES, SameClass, from_qrels, ranking, relevant_ranks
+from crossfade.retrieval.numpy_engine import NumpyEngine
 from crossfade.retrieval.ranking import unit_rows
 
 ENGINES = ["cpu", "torch"]
@@ -23,7 +25,9 @@ def device(request):
     from crossfade.retrieval.torch_engine import TorchEngine
 
     kept = ranking._engine
-    ranking._engine = lambda q, g, relevance, _: TorchEngine(q, g, relevance.own, "cpu")
+    ranking._engine = lambda q, g, relevance, distance, _: TorchEngine(
+        q, g, relevance.own, distance
+    )
     yield "torch"
     ranking._engine = kept
 
@@ -81,11 +85,10 @@ def test_both_engines_agree_on_vectors_of_no_special_kind(random_case):
     from crossfade.retrieval.torch_engine import TorchEngine
 
     queries, gallery, labels = random_case(11, rows=400, dim=16, classes=9)
-    q, g = unit_rows(queries), unit_rows(gallery)
     relevance = SameClass.among(labels)
-    block = relevance.block(0, len(q))
-    ours = ranking.NumpyEngine(q, g, relevance.own).count(0, len(q), block)
-    theirs = TorchEngine(q, g, relevance.own, "cpu").count(0, len(q), block)
+    block = relevance.block(0, 400)
+    engines = (NumpyEngine, TorchEngine)
+    ours, theirs = (e(queries, gallery, relevance.own).count(0, 400, block) for e in engines)
     assert np.array_equal(ours.at_least, theirs.at_least)
 
 
@@ -94,7 +97,7 @@ def test_as_many_threads_as_there_are_change_nothing(random_case, monkeypatch):
     relevance = SameClass.among(labels)
     alone = next(relevant_ranks(queries, gallery, relevance)).ranks
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert ranking.cores() == 7
+    assert threads.cores() == 7
     assert np.array_equal(next(relevant_ranks(queries, gallery, relevance)).ranks, alone)
 
 

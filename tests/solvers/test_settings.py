@@ -33,7 +33,10 @@ from crossfade.solvers.settings import Settings
         ({"validation": 1.0}, "validation=1.0 must be between 0 and 1"),
         ({"select_cases": ()}, "must each name at least one"),
         ({"select_cases": ("B(old)/new",)}, "there is no case named 'B(old)/new' → use one of"),
-        ({"select_metrics": ("cmc@0",)}, "there is no metric named 'cmc@0' → use mAP or cmc@k"),
+        (
+            {"select_metrics": ("cmc@0",)},
+            "there is no metric named 'cmc@0' → use mAP, or one",
+        ),
         ({"seed": -1}, "seed=-1"),
     ],
 )

@@ -6,25 +6,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from crossfade.cli.held import Named, open_held, open_zero_shot, read_vectors
 from crossfade.cli.output import check_written, note, waiting, write_json, write_text
+from crossfade.cli.tables import matrix_table, verdict_table
 from crossfade.compatibility import Chain, Compatibility, Held, evaluate_chain
 from crossfade.compatibility import evaluate as judge
 from crossfade.compatibility.table import RESAMPLES
 from crossfade.compatibility.verdicts import REQUIRED
-from crossfade.compatibility.write import SIGNS, facts, finite, latex, markdown, record, rows
+from crossfade.compatibility.write import facts, finite, latex, markdown, record
 from crossfade.errors import BadInput, NotCompatible
-from crossfade.files import list_arrays, open_source, read_values, split_name
-from crossfade.pairs import Pairs, read_qrels
-from crossfade.retrieval import SameClass
 from crossfade.upgrade import Upgrade
 
 DATA, WHAT, OUT = "Data", "What to measure", "Output"
-STYLES = {"compatible": "green", "not compatible": "bold red", "inconclusive": "yellow"}
 
 
 class DistanceName(StrEnum):
@@ -140,16 +136,16 @@ def evaluate(
     """Measure every case of an upgrade on held-out pairs, with intervals and verdicts."""
     check_written(json_file, markdown_file, latex_file, plot)
     fitted = Upgrade.load(upgrade)
-    held = _held(
-        pairs,
-        (old, new, labels, qrels, ids),
-        (queries, query_old, query_new, query_labels, query_ids),
+    held = open_held(
+        Named(pairs, old, new, labels, ids),
+        Named(queries, query_old, query_new, query_labels, query_ids),
+        qrels,
         use_labels=not no_labels,
         drop=drop_bad_rows,
     )
     other = None
     if zero_shot is not None:
-        other = _zero_shot(zero_shot, zero_shot_labels)
+        other = open_zero_shot(zero_shot, zero_shot_labels)
     elif zero_shot_labels is not None:
         raise BadInput("--zero-shot-labels without vectors", step="add --zero-shot FILE")
     chain = None if not then else _chain(fitted, then, held, metric, distance, device)
@@ -176,76 +172,6 @@ def evaluate(
             where=upgrade,
             step="do not serve these queries; lift with F, backfill, or refit",
         )
-
-
-Sources = tuple[str | None, str | None, str | None, str | None, str | None]
-
-
-def _held(
-    path: Path | None,
-    gallery: Sources,
-    asked: tuple[Path | None, str | None, str | None, str | None, str | None],
-    *,
-    use_labels: bool,
-    drop: bool,
-) -> Held:
-    old, new, labels, qrels, ids = gallery
-    queries, query_old, query_new, query_labels, query_ids = asked
-    present = set() if path is None else {array.name for array in list_arrays(path)}
-    if qrels is None and "qrels" in present and labels is None:
-        qrels = f"{path}:qrels"
-    if drop and (qrels or ids or query_ids):
-        raise BadInput(
-            "qrels and ids name rows by number, which dropping rows would change",
-            step="drop the bad rows from the files first",
-        )
-    options: dict[str, Any] = {"drop_bad_rows": drop, "strict": False, "use_labels": use_labels}
-    data = Pairs.open(path, old=old, new=new, labels=labels, **options)
-    if data.dropped:
-        note(f"{data.name}: {data.dropped} bad rows left out")
-    own = {"old_queries", "new_queries"} <= present
-    searching = None
-    if queries is not None or query_old is not None or query_new is not None:
-        searching = Pairs.open(
-            queries, old=query_old, new=query_new, labels=query_labels, **options
-        )
-    elif own:
-        names = {side: f"{side}_queries" for side in ("old", "new", "labels")}
-        options |= {f"{side}_name": name for side, name in names.items()}
-        options["use_labels"] = use_labels and names["labels"] in present
-        searching = Pairs.open(path, **options)
-    elif query_labels is not None or query_ids is not None:
-        raise BadInput("there are no separate queries", step="add --queries FILE")
-    return Held.of(
-        data,
-        searching,
-        qrels=None if qrels is None else read_qrels(qrels),
-        qrels_name=qrels,
-        ids=None if ids is None else _values(ids),
-        query_ids=None if query_ids is None else _values(query_ids),
-    )
-
-
-def _values(place: str) -> Any:
-    path, name = split_name(place)
-    return np.asarray(read_values(path, name).to_pylist())
-
-
-def _vectors(place: str) -> Any:
-    source = open_source(*split_name(place))
-    blocks = [np.asarray(block, np.float32) for block in source.vectors(1 << 14)]
-    return np.concatenate(blocks) if blocks else np.empty((0, source.dim), np.float32)
-
-
-def _zero_shot(vectors: str, labels: str | None) -> tuple[Any, SameClass]:
-    if labels is None:
-        raise BadInput("--zero-shot needs labels", step="add --zero-shot-labels FILE")
-    new = _vectors(vectors)
-    pairs = Pairs.from_arrays(new, new, _values(labels), name=vectors)
-    codes = pairs.labels
-    if codes is None:
-        raise BadInput("has no labels", where=labels)
-    return pairs.new, SameClass.among(codes)
 
 
 def _device(name: str) -> str:
@@ -283,7 +209,7 @@ def _chain(
         if not equals or not folder or not place:
             raise BadInput(f"--then {text!r} is not UPGRADE=FILE", step="e.g. --then v3=v3.npy")
         upgrades.append(Upgrade.load(folder))
-        vectors.append(_vectors(place))
+        vectors.append(read_vectors(place))
         if len(vectors[-1]) != held.gallery:
             raise BadInput(
                 f"has {len(vectors[-1])} rows for {held.gallery} of the pairs", where=place
@@ -323,45 +249,9 @@ def _write(
     if quiet:
         return
     console = Console()
-    console.print(_table(found))
+    console.print(verdict_table(found))
     if chain is not None:
         for name in chain.matrices:
-            console.print(_matrix(chain, name))
+            console.print(matrix_table(chain, name))
     for fact in facts(found):
         console.print(fact, highlight=False, soft_wrap=True)
-
-
-def _table(found: Compatibility) -> Table:
-    table = Table(title="in percent, with 95 % intervals over queries", title_justify="left")
-    table.add_column("Query/Gallery", no_wrap=True)
-    for name in found.metrics:
-        table.add_column(name, justify="right")
-    table.add_column("against old/old", no_wrap=True)
-    means = found.means()
-    for case, word in ((case, word) for case, _, word in rows(found)):
-        cells = []
-        for name in found.metrics:
-            low, high = found.ci95[case][name]
-            cells.append(f"{means[case][name]:.1f} ± {(high - low) / 2:.1f}")
-        verdict = f"[{STYLES[word]}]{SIGNS[word]} {word}[/]" if word else ""
-        table.add_row(case, *cells, verdict)
-    return table
-
-
-def _matrix(chain: Chain, metric: str) -> Table:
-    average = chain.average_compatibility(metric)
-    table = Table(
-        title=f"{metric}: query by row, gallery by column; average compatibility {average:.2f}",
-        title_justify="left",
-    )
-    table.add_column("")
-    for model in chain.models:
-        table.add_column(model, justify="right")
-    matrix = chain.matrices[metric]
-    for t, (model, row) in enumerate(zip(chain.models, matrix, strict=True)):
-        cells = []
-        for k, value in enumerate(row):
-            mark = "" if k == t else (" ✓" if value > matrix[k][k] else " ✗")
-            cells.append(f"{value:.1f}{mark}")
-        table.add_row(model, *cells)
-    return table

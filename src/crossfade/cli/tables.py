@@ -6,8 +6,11 @@ from rich.console import Console
 from rich.table import Table
 
 from crossfade.cases import CASES
+from crossfade.compatibility import Chain, Compatibility
+from crossfade.compatibility.write import SIGNS, rows
 
 Scores = dict[str, dict[str, float]]
+STYLES = {"compatible": "green", "not compatible": "bold red", "inconclusive": "yellow"}
 
 
 def cases_table(reached: Scores, closed: Scores | None = None, title: str | None = None) -> Table:
@@ -29,3 +32,41 @@ def cases_table(reached: Scores, closed: Scores | None = None, title: str | None
 
 def show(table: Table) -> None:
     Console().print(table)
+
+
+def verdict_table(found: Compatibility) -> Table:
+    """Every case with the half width of its 95 % interval, and its verdict."""
+    table = Table(title="in percent, with 95 % intervals over queries", title_justify="left")
+    table.add_column("Query/Gallery", no_wrap=True)
+    for name in found.metrics:
+        table.add_column(name, justify="right")
+    table.add_column("against old/old", no_wrap=True)
+    means = found.means()
+    for case, word in ((case, word) for case, _, word in rows(found)):
+        cells = []
+        for name in found.metrics:
+            low, high = found.ci95[case][name]
+            cells.append(f"{means[case][name]:.1f} ± {(high - low) / 2:.1f}")
+        verdict = f"[{STYLES[word]}]{SIGNS[word]} {word}[/]" if word else ""
+        table.add_row(case, *cells, verdict)
+    return table
+
+
+def matrix_table(chain: Chain, metric: str) -> Table:
+    """The compatibility matrix of a sequence of models; marked where it beats its column's own."""
+    average = chain.average_compatibility(metric)
+    table = Table(
+        title=f"{metric}: query by row, gallery by column; average compatibility {average:.2f}",
+        title_justify="left",
+    )
+    table.add_column("")
+    for model in chain.models:
+        table.add_column(model, justify="right")
+    matrix = chain.matrices[metric]
+    for t, (model, row) in enumerate(zip(chain.models, matrix, strict=True)):
+        cells = []
+        for k, value in enumerate(row):
+            mark = "" if k == t else (" ✓" if value > matrix[k][k] else " ✗")
+            cells.append(f"{value:.1f}{mark}")
+        table.add_row(model, *cells)
+    return table

@@ -7,20 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from crossfade.cases import CASES, case_vectors
-from crossfade.compatibility.bootstrap import interval, resampled_means
+from crossfade.compatibility.cautions import beyond_gallery, seen_rows, weak_grounds
 from crossfade.compatibility.definition import Share, check_definition, sample_definition
 from crossfade.compatibility.held import Float, Held
 from crossfade.compatibility.stability import stability
 from crossfade.compatibility.verdicts import (
     BASELINE,
     CROSS_MODEL,
-    FEW_QUERIES,
     REQUIRED,
-    Difference,
     Verdict,
+    judge,
 )
 from crossfade.compatibility.zero_shot import ZeroShot
 from crossfade.errors import BadInput
@@ -139,12 +136,7 @@ def evaluate(
     same_rows = held.query_old is held.gallery_old
     queries = gallery if same_rows else sides(upgrade, held.query_old, held.query_new)
     groups = _relevances(held, names, queries["new"], gallery["new"], distance)
-    notes = _seen(upgrade, held)
-    notes += [
-        f"{name} looks at more items than the gallery has ({held.gallery})"
-        for name in names
-        if Metric.named(name).k > held.gallery - (held.own is not None)
-    ]
+    notes = seen_rows(upgrade, held) + beyond_gallery(names, held)
     cases = {}
     for case in CASES:
         report = None if progress is None else _named(progress, case)
@@ -156,8 +148,8 @@ def evaluate(
             where=held.name,
             step="give labels or qrels that relate queries to gallery items",
         )
-    ci95, verdicts, better = _judged(cases, decisive, resamples, seed)
-    notes += _warnings(cases, decisive, verdicts, better)
+    ci95, verdicts, better = judge(cases, decisive, resamples, seed)
+    notes += weak_grounds(cases, decisive, verdicts, better)
     shares = {}
     if definition and isinstance(held.relevance, SameClass):
         shares = _definition(queries, gallery, held.relevance, distance, definition_sample, seed)
@@ -240,80 +232,6 @@ def _measure(
 
 def _named(progress: Progress, case: str) -> Callable[[int, int], None]:
     return lambda done, total: progress(case, done, total)
-
-
-def _judged(
-    cases: dict[str, Measured], decisive: Sequence[str], resamples: int, seed: int
-) -> tuple[
-    dict[str, dict[str, tuple[float, float]]],
-    dict[str, Verdict],
-    dict[str, Difference],
-]:
-    """Intervals of the means, the verdicts, and new/new against old/old."""
-    names, metrics = list(cases), list(cases[BASELINE].values)
-    ci95: dict[str, dict[str, tuple[float, float]]] = {case: {} for case in names}
-    found: dict[str, dict[str, Difference]] = {case: {} for case in names}
-    for metric in metrics:
-        values = np.stack([cases[case].values[metric] for case in names], axis=1) * 100.0
-        # Relevance does not depend on the case, so neither does who has a value.
-        values = values[np.isfinite(values[:, 0])]
-        means = values.mean(axis=0)
-        resampled = resampled_means(values, resamples, seed)
-        base = names.index(BASELINE)
-        for place, case in enumerate(names):
-            ci95[case][metric] = interval(resampled[:, place])
-            found[case][metric] = Difference.of(
-                float(means[place] - means[base]), resampled[:, place] - resampled[:, base]
-            )
-    verdicts = {case: Verdict({m: found[case][m] for m in decisive}) for case in CROSS_MODEL}
-    better = {m: found["new/new"][m] for m in decisive}
-    return ci95, verdicts, better
-
-
-def _seen(upgrade: Upgrade, held: Held) -> list[str]:
-    known = upgrade.seen(held.query_new)
-    if not known.seen:
-        return []
-    return [
-        f"{known.share:.0%} of the queries were among the pairs the upgrade was fitted on: these "
-        "numbers flatter it, measure on held-out pairs"
-    ]
-
-
-def _warnings(
-    cases: dict[str, Measured],
-    decisive: Sequence[str],
-    verdicts: dict[str, Verdict],
-    better: dict[str, Difference],
-) -> list[str]:
-    out = []
-    queries = cases[BASELINE].queries
-    # The new model agrees with itself by definition.
-    judged = [m for m in decisive if Metric.named(m).kind != "agreement"]
-    level = {m: better[m].difference for m in judged if better[m].verdict != "compatible"}
-    if level:
-        clearly = "" if min(level.values()) <= 0 else "clearly "
-        numbers = ", ".join(
-            f"{m} {cases['new/new'].mean(m):.1f} against {cases[BASELINE].mean(m):.1f}"
-            for m in level
-        )
-        out.append(
-            f"the new model is not {clearly}better than the old one on this data ({numbers}): "
-            "there is little for an upgrade to gain"
-        )
-    if queries < FEW_QUERIES:
-        out.append(
-            f"only {queries} queries: too few for these verdicts, use at least {FEW_QUERIES}"
-        )
-    for case, verdict in verdicts.items():
-        for metric, found in verdict.metrics.items():
-            needed = found.queries_needed(queries)
-            if found.verdict == "inconclusive" and needed is not None and needed > queries:
-                out.append(
-                    f"{case} is inconclusive in {metric}: {found.difference:+.2f} points on "
-                    f"{queries} queries; about {needed:,} would tell"
-                )
-    return out
 
 
 def _definition(

@@ -6,12 +6,14 @@ confidence over queries, not compatible when it is below, and inconclusive in be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from crossfade.compatibility.bootstrap import Float, interval
+from crossfade.compatibility.bootstrap import Float, interval, resampled_means
+from crossfade.retrieval import Measured
 
 Word = Literal["compatible", "not compatible", "inconclusive"]
 BASELINE = "old/old"
@@ -76,3 +78,31 @@ class Verdict:
             "verdict": self.word,
             "metrics": {name: asdict(found) for name, found in self.metrics.items()},
         }
+
+
+def judge(
+    cases: dict[str, Measured], decisive: Sequence[str], resamples: int, seed: int
+) -> tuple[
+    dict[str, dict[str, tuple[float, float]]],
+    dict[str, Verdict],
+    dict[str, Difference],
+]:
+    """Intervals of the means, the verdicts, and new/new against old/old."""
+    names, metrics = list(cases), list(cases[BASELINE].values)
+    ci95: dict[str, dict[str, tuple[float, float]]] = {case: {} for case in names}
+    found: dict[str, dict[str, Difference]] = {case: {} for case in names}
+    for metric in metrics:
+        values = np.stack([cases[case].values[metric] for case in names], axis=1) * 100.0
+        # Relevance does not depend on the case, so neither does who has a value.
+        values = values[np.isfinite(values[:, 0])]
+        means = values.mean(axis=0)
+        resampled = resampled_means(values, resamples, seed)
+        base = names.index(BASELINE)
+        for place, case in enumerate(names):
+            ci95[case][metric] = interval(resampled[:, place])
+            found[case][metric] = Difference.of(
+                float(means[place] - means[base]), resampled[:, place] - resampled[:, base]
+            )
+    verdicts = {case: Verdict({m: found[case][m] for m in decisive}) for case in CROSS_MODEL}
+    better = {m: found["new/new"][m] for m in decisive}
+    return ci95, verdicts, better

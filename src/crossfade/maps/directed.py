@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from crossfade.errors import BadRow
 from crossfade.maps import Affine, Map, Mlp, NearOrthogonal, Orthogonal
 from crossfade.spaces import FINGERPRINT_SAMPLE, Side, inverse_norms
+from crossfade.threads import in_parts
 
 # Rows per step: enough for the product to run at full speed, few enough to stay near the processor.
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +56,23 @@ class Directed:
         widest = max(self.map.hidden) if isinstance(self.map, Mlp) else self.map.out_dim
         step = max(64, CHUNK_BYTES // (4 * max(self.reads.dim, widest)))
         step = max(1, min(step, len(x)))
-        # One buffer for all steps: fresh memory costs more to touch than to fill.
-        wide = np.empty((step, self.reads.dim + 1), dtype=np.float32) if self._biased else None
-        for first in range(0, len(x), step):
-            # A float64 beyond float32's range becomes infinite, and is then found as a bad row.
-            with np.errstate(over="ignore"):
-                part = np.ascontiguousarray(x[first : first + step], dtype=np.float32)
-            try:
-                self._chunk(part, out[first : first + step], wide)
-            except BadRow as error:
-                raise error.moved(first) from None
+
+        def part(begin: int, end: int) -> None:
+            # One buffer for all steps: fresh memory costs more to touch than to fill.
+            rows = min(step, end - begin)
+            wide = np.empty((rows, self.reads.dim + 1), np.float32) if self._biased else None
+            for first in range(begin, end, step):
+                last = min(first + step, end)
+                # A float64 beyond float32's range becomes infinite, then found as a bad row.
+                with np.errstate(over="ignore"):
+                    some = np.ascontiguousarray(x[first:last], dtype=np.float32)
+                try:
+                    self._chunk(some, out[first:last], wide)
+                except BadRow as error:
+                    raise error.moved(first) from None
+
+        # Threads cost more than they bring where there is one step to do.
+        in_parts(len(x), part, threads=1 if len(x) < 2 * step else None)
         return out
 
     def _chunk(

@@ -11,9 +11,7 @@ simple one that does not depend on how the gallery happens to be stored.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -22,15 +20,12 @@ from numpy.typing import NDArray
 
 from crossfade.badrows import ZEROS, bad_rows
 from crossfade.errors import BadInput, BadRow
-from crossfade.retrieval.relevance import NONE, Block, Index, Relevance
+from crossfade.retrieval.relevance import Block, Index, Relevance
 
 Distance = Literal["cosine", "dot", "euclidean"]
 DISTANCES: tuple[Distance, ...] = ("cosine", "dot", "euclidean")
 Float = NDArray[np.float32]
 Progress = Callable[[int, int], None]
-# Scores of one chunk and their sorted copy take twice this; more does not make the product faster.
-_CHUNK_BYTES = 96 << 20
-_CHUNK_ROWS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +87,8 @@ def comparable(
     [[-3.0, 0.0]]
     """
     if distance == "cosine":
-        return unit_rows(queries), unit_rows(gallery)
+        unit = unit_rows(gallery)
+        return unit if queries is gallery else unit_rows(queries), unit
     q = np.ascontiguousarray(queries, dtype=np.float32)
     g = np.ascontiguousarray(gallery, dtype=np.float32)
     if distance == "euclidean":
@@ -123,16 +119,15 @@ def relevant_ranks(
     array([2, 2])
     """
     check(queries, gallery, relevance, distance)
-    q, g = comparable(queries, gallery, distance)
-    engine = _engine(q, g, relevance, device)
+    engine = _engine(queries, gallery, relevance, distance, device)
     step = engine.chunk_rows() if chunk is None else chunk
-    for first in range(0, len(q), step):
-        last = min(first + step, len(q))
+    for first in range(0, len(queries), step):
+        last = min(first + step, len(queries))
         block = relevance.block(first, last)
         counted = engine.count(first, last, block)
         yield _ranked(first, block, counted)
         if progress is not None:
-            progress(last, len(q))
+            progress(last, len(queries))
 
 
 def check(
@@ -141,16 +136,15 @@ def check(
     """Raise unless the vectors can be compared, and are those `relevance` speaks of."""
     if distance not in DISTANCES:
         raise BadInput(f"there is no distance {distance!r}", step=f"use {', '.join(DISTANCES)}")
-    for name, x, rows in (
-        ("query", queries, relevance.queries),
-        ("gallery", gallery, relevance.gallery),
-    ):
+    sides = [("query", queries, relevance.queries), ("gallery", gallery, relevance.gallery)]
+    for name, x, rows in sides:
         if x.ndim != 2 or x.dtype.kind != "f":
             raise BadInput(f"the {name} vectors are {x.ndim}-dimensional {x.dtype}")
         if len(x) == 0:
             raise BadInput(f"there are no {name} vectors", step="give at least one")
         if len(x) != rows:
             raise BadInput(f"there are {len(x)} {name} vectors and relevance for {rows}")
+    for name, x, _ in sides[: 1 if queries is gallery else 2]:
         for row, problem in bad_rows(x).items():
             # Nothing is near a zero vector, but a vector cut to fewer dimensions may be one.
             if problem != ZEROS:
@@ -162,79 +156,20 @@ def check(
         )
 
 
-class NumpyEngine:
-    """Products by BLAS, which brings its own threads; sorting in as many of ours."""
-
-    def __init__(self, queries: Float, gallery: Float, own: Index | None) -> None:
-        self.queries, self.gallery, self.own = queries, gallery, own
-        self.threads = cores()
-        self._scores = np.empty((0, 0), np.float32)
-
-    def chunk_rows(self) -> int:
-        rows = _CHUNK_BYTES // (4 * len(self.gallery))
-        return max(1, min(rows, _CHUNK_ROWS, len(self.queries)))
-
-    def count(self, first: int, last: int, block: Block) -> Counted:
-        rows = last - first
-        # One buffer for all chunks: fresh memory costs more to touch than to fill.
-        if len(self._scores) < rows:
-            self._scores = np.empty((rows, len(self.gallery)), np.float32)
-        scores = self._scores[:rows]
-        # Overflow is found below, in the sorted scores.
-        with np.errstate(over="ignore", invalid="ignore"):
-            np.matmul(self.queries[first:last], self.gallery.T, out=scores)
-        query = np.repeat(np.arange(rows), block.counts)
-        mine = scores[query, block.items]
-        own = np.full(rows, NONE) if self.own is None else self.own[first:last]
-        left_out = own != NONE
-        # Below every score, so that the query's own item counts for nobody.
-        scores[left_out, own[left_out]] = -np.inf
-        order = None
-        if block.grades is not None:
-            order = np.lexsort((-block.grades, mine, query))
-            mine = mine[order]
-        below = np.empty(len(mine), np.int64)
-        starts = block.starts.tolist()
-        ends = (block.starts + block.counts).tolist()
-
-        def part(begin: int, end: int) -> None:
-            scores[begin:end].sort(axis=1)
-            for row in range(begin, end):
-                relevant = mine[starts[row] : ends[row]]
-                if order is None:
-                    relevant.sort()
-                below[starts[row] : ends[row]] = scores[row].searchsorted(relevant)
-
-        bounds = np.linspace(0, rows, self.threads + 1).astype(int).tolist()
-        with ThreadPoolExecutor(self.threads) as pool:
-            list(pool.map(part, bounds[:-1], bounds[1:]))
-        _refuse_unfinite(scores, first, left_out)
-        return Counted(mine, scores.shape[1] - below, order)
-
-
-def cores() -> int:
-    """Processors this process may use."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdigit() and int(told) > 0 else len(os.sched_getaffinity(0))
-
-
-def _engine(q: Float, g: Float, relevance: Relevance, device: str) -> Engine:
+def _engine(
+    queries: NDArray[np.floating],
+    gallery: NDArray[np.floating],
+    relevance: Relevance,
+    distance: Distance,
+    device: str,
+) -> Engine:
     if device == "cpu":
-        return NumpyEngine(q, g, relevance.own)
+        from crossfade.retrieval.numpy_engine import NumpyEngine
+
+        return NumpyEngine(queries, gallery, relevance.own, distance)
     from crossfade.retrieval.torch_engine import TorchEngine
 
-    return TorchEngine(q, g, relevance.own, device)
-
-
-def _refuse_unfinite(ordered: Float, first: int, left_out: NDArray[np.bool_]) -> None:
-    """Sorted rows end in NaN or +∞ and begin with −∞, where there are any; own items apart."""
-    lowest = left_out.astype(np.int64)
-    some_left = lowest < ordered.shape[1]
-    rows = np.arange(len(ordered))
-    ends = ordered[rows, np.where(some_left, lowest, 0)], ordered[:, -1]
-    bad = some_left & ~(np.isfinite(ends[0]) & np.isfinite(ends[1]))
-    if bad.any():
-        refuse_overflow(first + int(np.flatnonzero(bad)[0]))
+    return TorchEngine(queries, gallery, relevance.own, distance, device)
 
 
 def refuse_overflow(query: int) -> None:

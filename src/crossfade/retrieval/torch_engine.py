@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from crossfade.retrieval.ranking import Counted, Float, refuse_overflow
+from crossfade.retrieval.ranking import Counted, Distance, refuse_overflow
 from crossfade.retrieval.relevance import NONE, Block, Index
 
 # Scores, their places (int64) and what torch keeps in between, for one chunk.
@@ -19,10 +20,21 @@ _CHUNK_SCORES = 1 << 27
 class TorchEngine:
     """Products and counts on `device`, in float32."""
 
-    def __init__(self, queries: Float, gallery: Float, own: Index | None, device: str) -> None:
+    def __init__(
+        self,
+        queries: NDArray[np.floating],
+        gallery: NDArray[np.floating],
+        own: Index | None,
+        distance: Distance = "cosine",
+        device: str = "cpu",
+    ) -> None:
         self.device = torch.device(device)
-        self.queries = torch.from_numpy(queries)
-        self.gallery = torch.from_numpy(gallery).to(self.device)
+        g = torch.from_numpy(np.ascontiguousarray(gallery, dtype=np.float32)).to(self.device)
+        if queries is gallery:
+            q = g
+        else:
+            q = torch.from_numpy(np.ascontiguousarray(queries, dtype=np.float32)).to(self.device)
+        self.queries, self.gallery = _comparable(q, g, distance)
         self.own = own
 
     def chunk_rows(self) -> int:
@@ -30,32 +42,34 @@ class TorchEngine:
 
     def count(self, first: int, last: int, block: Block) -> Counted:
         rows = last - first
-        scores = exact_product(self.queries[first:last].to(self.device), self.gallery)
+        scores = exact_product(self.queries[first:last], self.gallery)
         query = np.repeat(np.arange(rows), block.counts)
-        at = torch.from_numpy(query).to(self.device)
-        relevant = scores[at, torch.from_numpy(block.items).to(self.device)]
+        column = np.arange(len(query)) - np.repeat(block.starts, block.counts)
+        at, where, items = (self._here(x) for x in (query, column, block.items))
+        relevant = scores[at, items]
         own = np.full(rows, NONE) if self.own is None else self.own[first:last]
         left_out = np.flatnonzero(own != NONE)
         # Below every score, so that the query's own item counts for nobody.
-        there = torch.from_numpy(left_out).to(self.device)
-        scores[there, torch.from_numpy(own[left_out]).to(self.device)] = -torch.inf
+        scores[self._here(left_out), self._here(own[left_out])] = -torch.inf
         self._refuse_unfinite(scores, first, own)
-        mine = relevant.cpu().numpy()
-        keys = (mine, query) if block.grades is None else (-block.grades, mine, query)
-        order = np.lexsort(keys)
-        mine = mine[order]
-        column = np.arange(len(mine)) - np.repeat(block.starts, block.counts)
+        order = None
+        if block.grades is not None:
+            order = np.lexsort((-block.grades, relevant.cpu().numpy(), query))
+            relevant = relevant[self._here(order)]
         width = int(block.counts.max(initial=0))
         # Rows of unequal length end in +∞, which no score reaches.
         table = torch.full((rows, width), torch.inf, device=self.device)
-        where = torch.from_numpy(column).to(self.device)
-        table[at, where] = torch.from_numpy(mine).to(self.device)
+        table[at, where] = relevant
+        table = table.sort(dim=1).values
         reached = torch.searchsorted(table, scores, right=True)
         histogram = torch.zeros((rows, width + 1), dtype=torch.int32, device=self.device)
         one = torch.ones((), dtype=torch.int32, device=self.device)
         histogram.scatter_add_(1, reached, one.expand(reached.shape))
         at_least = histogram.flip(1).cumsum(1).flip(1)[:, 1:][at, where]
-        return Counted(mine, at_least.cpu().numpy().astype(np.int64), order)
+        return Counted(table[at, where].cpu().numpy(), at_least.cpu().numpy(), order)
+
+    def _here(self, x: Index) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(x)).to(self.device)
 
     def _refuse_unfinite(self, scores: torch.Tensor, first: int, own: Index) -> None:
         finite = scores.isfinite().sum(1).cpu().numpy()
@@ -72,3 +86,22 @@ def exact_product(queries: torch.Tensor, gallery: torch.Tensor) -> torch.Tensor:
         return queries @ gallery.T
     finally:
         torch.set_float32_matmul_precision(set_by_user)
+
+
+def _comparable(
+    queries: torch.Tensor, gallery: torch.Tensor, distance: Distance
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `ranking.comparable`."""
+    if distance == "dot":
+        return queries, gallery
+    if distance == "cosine":
+        unit = _unit(gallery)
+        return unit if queries is gallery else _unit(queries), unit
+    squares = gallery.double().square().sum(1, keepdim=True).float()
+    ones = torch.ones((len(queries), 1), device=queries.device)
+    return torch.cat([2 * queries, ones], 1), torch.cat([gallery, -squares], 1)
+
+
+def _unit(x: torch.Tensor) -> torch.Tensor:
+    norms = x.norm(dim=1, keepdim=True)
+    return x / torch.where(norms > 0, norms, 1.0)
