@@ -21,8 +21,9 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
 
 # DATA names a folder with the feature files of docs/results.md, for the benchmarks that need them.
-bench: $(VENV)/dev.stamp
+bench: $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks query
+	$(BIN)/python -m benchmarks evaluate
 	$(BIN)/python -m benchmarks apply
 	$(if $(DATA),$(BIN)/python -m benchmarks solvers --data $(DATA))
 
@@ -35,6 +36,10 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(VENV)/bench.stamp: $(VENV)/dev.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	touch $@
 
 clean:

@@ -31,7 +31,7 @@ READS: dict[Direction, str] = {"forward": "old", "backward": "new"}
 OTHER: dict[Direction, Direction] = {"forward": "backward", "backward": "forward"}
 SPACE, UPGRADE, DIRECTION = "crossfade.space", "crossfade.upgrade", "crossfade.direction"
 # What one batch may take: its rows as stored, as float32, mapped, and as stored again.
-_BATCH_BYTES = 32 << 20
+_BATCH_BYTES = 128 << 20
 
 
 class Maps(Protocol):

@@ -1,4 +1,4 @@
-"""The counting of `ranking` on the CPU: each row of scores is sorted, the relevant ones looked up."""
+"""The counting of `ranking` on the CPU: rows of scores are sorted, relevant ones looked up."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Ranked:
 
     first: int
     counts: Index
-    ranks: Index
+    ranks: NDArray[np.integer]
     grades: NDArray[np.float64] | None
 
     @property

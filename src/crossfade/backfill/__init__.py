@@ -1,0 +1,18 @@
+"""Backfilling: in which order the gallery is re-embedded, and what each share of it buys."""
+
+from crossfade.backfill.blend import blend
+from crossfade.backfill.curve import Curve, curves
+from crossfade.backfill.items import Groups, Items
+from crossfade.backfill.orders import ORDERS, AlignmentError, combined, positions
+
+__all__ = [
+    "ORDERS",
+    "AlignmentError",
+    "Curve",
+    "Groups",
+    "Items",
+    "blend",
+    "combined",
+    "curves",
+    "positions",
+]
