@@ -77,7 +77,7 @@ class Groups:
             if len(items.labels) and int(items.labels.max()) >= len(self.means):
                 raise BadInput(f"class {items.labels.max()} is unknown to the plan")
             return items.labels
-        return np.argmin(self.distances(items.lifted), axis=1)
+        return np.asarray(np.argmin(self.distances(items.lifted), axis=1))
 
     def distances(self, lifted: Float) -> NDArray[np.float64]:
         """Squared distances of vectors to all means (rows, groups)."""

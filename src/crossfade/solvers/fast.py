@@ -182,12 +182,18 @@ def _refine_backward(run: _Run) -> None:
 
     rows = len(run.old)
     batch_size = s.batch_size or max(64, min(1024, rows // 4))
+    # A rotation needs little; to settle at λ takes longer.
+    epochs, least = (8, 32) if kind == "orthogonal" else (20, 200)
+    lr = LR_BACKWARD[kind]
+    if kind == "near-orthogonal":
+        # A step of Adam moves all n² weights by lr, and ‖WWᵀ−I‖ by about n·lr: past a small λ.
+        lr = min(lr, 1.2 / len(start))
     run.train(
         "backward",
         module,
-        epochs=_plan(rows, s.epochs, batch_size, 8 if kind == "orthogonal" else 20, least=32),
+        epochs=_plan(rows, s.epochs, batch_size, epochs, least),
         batch_size=batch_size,
-        lr=s.lr or LR_BACKWARD[kind],
+        lr=s.lr or lr,
         weight_decay=0.0,
         loss=loss,
         state=state,
