@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("quality", "solvers", "apply", "query", "evaluate", "curve")
+NAMES = ("quality", "solvers", "apply", "query", "evaluate", "curve", "backfill")
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from crossfade.cli.evaluate import evaluate
 from crossfade.cli.export import export
 from crossfade.cli.fit import fit
 from crossfade.cli.inspect import inspect
+from crossfade.cli.plan import plan
 from crossfade.errors import CrossfadeError
 
 app = typer.Typer(
@@ -28,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, fit, evaluate, apply, export, inspect):
+for command in (demo, fit, evaluate, plan, apply, export, inspect):
     app.command()(command)
 
 

@@ -1,0 +1,226 @@
+"""A plan on disk: plan.json, curves.parquet, curve.png, the order's tensors and a card."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from crossfade.backfill.items import Groups
+from crossfade.backfill.orders import AlignmentError
+from crossfade.backfill.plan import Choice, Costs
+from crossfade.backfill.simulate import Simulation
+from crossfade.errors import BadInput
+from crossfade.files.atomic import check_parent, refuse_existing, replacing
+from crossfade.upgrade import Upgrade
+
+PLAN, CURVES, PICTURE, TENSORS, CARD = (
+    "plan.json",
+    "curves.parquet",
+    "curve.png",
+    "order.safetensors",
+    "README.md",
+)
+
+
+class Plan(BaseModel):
+    """What plan.json holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    upgrade: str
+    data: str
+    queries: int
+    gallery: int
+    optimize: list[str]
+    budget: float
+    order: str
+    blend: float
+    recommendation: str
+    reason: str
+    stop: float
+    peak: float
+    reach: dict[str, float | None]
+    quality: dict[str, dict[str, float]]
+    costs: dict[str, dict[str, float | int | None]]
+    candidates: list[dict[str, Any]]
+    warnings: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A plan read back, and what its order needs."""
+
+    plan: Plan
+    groups: Groups | None
+    alignment: AlignmentError | None
+
+
+def describe(
+    upgrade: Upgrade,
+    simulation: Simulation,
+    choice: Choice,
+    costs: Costs,
+    *,
+    data: str,
+    gallery: int,
+    optimize: list[str],
+    budget: float,
+    warnings: list[str],
+) -> Plan:
+    """The plan that `choice` makes."""
+    reached = {f"reach new/new in {m}": share for m, share in choice.reach.items()}
+    points: dict[str, float | None] = {"stop": choice.stop, "peak": choice.peak, **reached}
+    points["full"] = 1.0
+    return Plan(
+        upgrade=upgrade.hash_,
+        data=data,
+        queries=simulation.new.queries,
+        gallery=gallery,
+        optimize=optimize,
+        budget=budget,
+        order=choice.best.order,
+        blend=choice.best.blend,
+        recommendation=choice.recommendation,
+        reason=choice.reason,
+        stop=choice.stop,
+        peak=choice.peak,
+        reach=choice.reach,
+        quality=choice.qualities,
+        costs={name: costs.record(s) for name, s in points.items() if s is not None},
+        candidates=[
+            {
+                "order": c.order,
+                "blend": c.blend,
+                "area": {m: c.curve.area(m) for m in c.curve.values},
+                "full": {m: float(c.curve.means(m)[-1]) for m in c.curve.values},
+            }
+            for c in simulation.candidates
+        ],
+        warnings=warnings,
+    )
+
+
+def check_plan_target(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that could not be written, or that is something else than a plan."""
+    refuse_existing(folder, overwrite=overwrite)
+    check_parent(folder)
+    if folder.exists() and not (folder / PLAN).is_file():
+        raise BadInput("is there and is not a plan", where=folder, step="name another folder")
+
+
+def save_plan(
+    folder: Path, plan: Plan, simulation: Simulation, choice: Choice, *, overwrite: bool
+) -> None:
+    """Write the folder: whole, or not at all."""
+    from crossfade.backfill.picture import draw
+
+    check_plan_target(folder, overwrite=overwrite)
+    with replacing(folder, overwrite=overwrite) as temporary:
+        temporary.mkdir()
+        text = json.dumps(plan.model_dump(), indent=1, ensure_ascii=False) + "\n"
+        (temporary / PLAN).write_text(text, encoding="utf-8")
+        pq.write_table(_table(simulation, choice), temporary / CURVES)
+        draw(simulation, choice, temporary / PICTURE)
+        save_file(_tensors(simulation), temporary / TENSORS)
+        (temporary / CARD).write_text(card(plan), encoding="utf-8")
+
+
+def load_plan(folder: Path, upgrade: Upgrade | None = None) -> Loaded:
+    """Read a plan back; with `upgrade`, refuse a plan that was made for another one."""
+    try:
+        text = (folder / PLAN).read_text(encoding="utf-8")
+        plan = Plan.model_validate_json(text)
+        tensors = load_file(folder / TENSORS)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"is not a plan ({error})", where=folder, step="name a plan's folder"
+        ) from None
+    except (ValidationError, SafetensorError) as error:
+        first = str(error).splitlines()[0]
+        raise BadInput(f"is damaged ({first})", where=folder, step="make the plan again") from None
+    if upgrade is not None and plan.upgrade != upgrade.hash_:
+        raise BadInput(
+            f"was made for upgrade {plan.upgrade[:12]}, and this one is {upgrade.hash_[:12]}",
+            where=folder,
+            step="make a plan for this upgrade",
+        )
+    groups = None
+    if "groups.means" in tensors:
+        groups = Groups(tensors["groups.means"], labelled=bool(tensors["groups.labelled"][0]))
+    alignment = None
+    if "alignment.weight" in tensors:
+        alignment = AlignmentError(
+            tensors["alignment.weight"],
+            float(tensors["alignment.bias"][0]),
+            tensors["alignment.centre"],
+            tensors["alignment.scale"],
+        )
+    return Loaded(plan, groups, alignment)
+
+
+def card(plan: Plan) -> str:
+    """For the person who finds the folder in a year."""
+    lines = [
+        f"# Plan: {plan.recommendation}",
+        "",
+        f"{plan.reason[0].upper()}{plan.reason[1:]}. Simulated on {plan.queries:,} queries and "
+        f"{plan.gallery:,} items of `{Path(plan.data).name}`, optimizing "
+        f"{' and '.join(plan.optimize)}.",
+        "",
+        f"Order **{plan.order}**, blend a = **{plan.blend:g}**.",
+        "",
+        "| metric | " + " | ".join(next(iter(plan.quality.values()))) + " |",
+        "|---" * (1 + len(next(iter(plan.quality.values())))) + "|",
+    ]
+    for metric, values in plan.quality.items():
+        lines.append(f"| {metric} | " + " | ".join(f"{v:.2f}" for v in values.values()) + " |")
+    lines += ["", "| to | items | cost | seconds |", "|---|---|---|---|"]
+    for name, cost in plan.costs.items():
+        cells = (
+            "–" if cost[k] is None else f"{cost[k]:,.6g}" for k in ("items", "cost", "seconds")
+        )
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += ["", "![curve](curve.png)", "", *(f"Warning: {w}.\n" for w in plan.warnings)]
+    lines.append(f"For upgrade `{plan.upgrade}`.\n")
+    return "\n".join(lines)
+
+
+def _table(simulation: Simulation, choice: Choice) -> pa.Table:
+    columns: dict[str, list[Any]] = {
+        k: [] for k in ("order", "blend", "share", "metric", "mean", "low", "high")
+    }
+    for candidate in simulation.candidates:
+        for metric in candidate.curve.values:
+            means = candidate.curve.means(metric)
+            chosen = candidate is choice.best and metric in choice.bands
+            low, high = choice.bands[metric] if chosen else (None, None)
+            for t, share in enumerate(candidate.curve.shares):
+                row = (candidate.order, candidate.blend, share, metric, means[t])
+                ends = (None, None) if low is None or high is None else (low[t], high[t])
+                for name, value in zip(columns, (*row, *ends), strict=True):
+                    columns[name].append(value)
+    return pa.table(columns)
+
+
+def _tensors(simulation: Simulation) -> dict[str, NDArray[Any]]:
+    out: dict[str, NDArray[Any]] = {"format": np.ones(1, np.int64)}
+    if simulation.groups is not None:
+        out["groups.means"] = np.ascontiguousarray(simulation.groups.means)
+        out["groups.labelled"] = np.array([simulation.groups.labelled], np.uint8)
+    if simulation.alignment is not None:
+        out["alignment.weight"] = simulation.alignment.weight
+        out["alignment.bias"] = np.array([simulation.alignment.bias])
+        out["alignment.centre"] = simulation.alignment.centre
+        out["alignment.scale"] = simulation.alignment.scale
+    return out

@@ -1,0 +1,64 @@
+"""Curves of all orders in one picture, with old/old and new/new as lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crossfade.backfill.plan import Choice
+from crossfade.backfill.simulate import Simulation
+from crossfade.errors import MissingExtra
+
+GREY, OURS = "#b9c0cb", "#2a7f62"
+
+
+def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
+    """One panel per metric: the chosen candidate, the others of its blend, random replacement."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("matplotlib", extra="plot", need="a picture") from error
+    metrics = list(choice.best.curve.values)
+    figure = Figure(figsize=(4.6 * len(metrics), 3.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+    colours = ("#4c78a8", "#f58518", "#b279a2", "#9d755d", "#e45756", "#72b7b2", "#eeca3b")
+    others = [c for c in simulation.candidates if c.blend == choice.best.blend]
+    for panel, metric in zip(panels, metrics, strict=True):
+        for candidate, colour in zip(others, colours * 9, strict=False):
+            if candidate is not choice.best:
+                shares = 100 * candidate.curve.shares
+                means = candidate.curve.means(metric)
+                panel.plot(shares, means, c=colour, lw=1, label=candidate.order)
+        plain = [c for c in simulation.candidates if c.order == "random" and c.blend == 1]
+        for candidate in plain:
+            means = candidate.curve.means(metric)
+            panel.plot(100 * candidate.curve.shares, means, c="#333", lw=1.2, label="random, a = 1")
+        curve = choice.best.curve
+        name = f"{choice.best.order}, a = {choice.best.blend:g}"
+        panel.plot(100 * curve.shares, curve.means(metric), c=OURS, lw=2.4, label=name)
+        if metric in choice.bands:
+            low, high = choice.bands[metric]
+            panel.fill_between(100 * curve.shares, low, high, color=OURS, alpha=0.15, lw=0)
+        for line, style, text in (
+            (simulation.old.mean(metric), "--", "old/old"),
+            (simulation.new.mean(metric), ":", "new/new"),
+        ):
+            panel.axhline(line, color="#777", ls=style, lw=1)
+            panel.text(100, line, f" {text}", fontsize=7, va="center")
+        panel.axvline(100 * choice.stop, color=OURS, lw=0.8, ls="-.")
+        panel.set(title=metric, xlabel="% of the gallery backfilled")
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("percent")
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        names,
+        loc="outside lower center",
+        ncols=4,
+        fontsize=7,
+        frameon=False,
+        title=f"{choice.recommendation}; curves of blend a = {choice.best.blend:g}",
+        title_fontsize=8,
+    )
+    figure.savefig(path, format="png", dpi=140)
