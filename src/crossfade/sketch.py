@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIZE = 4096
+CHANCE = 0.01
 Hashes = NDArray[np.uint64]
 _TOGETHER = 1 << 22
 
@@ -61,6 +62,11 @@ class Seen:
     @property
     def share(self) -> float:
         return self.seen / self.rows if self.rows else 0.0
+
+    @property
+    def overlap(self) -> bool:
+        """More than the odd item that any two samples of real data have in common."""
+        return self.share > CHANCE
 
 
 def seen(kept: Hashes, x: NDArray[np.floating]) -> Seen:

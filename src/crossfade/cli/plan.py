@@ -159,7 +159,7 @@ def plan(
 def unseen(upgrade: Upgrade, held: Held) -> tuple[Held, list[str]]:
     """Rows the upgrade was not fitted on: all of them, or the validation split of its own pairs."""
     known = upgrade.seen(held.gallery_new)
-    if not known.seen:
+    if not known.overlap:
         return held, []
     fit = upgrade.config_.fit
     if fit["rows"] != held.gallery or held.own is None or held.query_classes is None:

@@ -13,7 +13,7 @@ from crossfade.upgrade import Upgrade
 def seen_rows(upgrade: Upgrade, held: Held) -> list[str]:
     """Rows the fit has seen flatter it."""
     known = upgrade.seen(held.query_new)
-    if not known.seen:
+    if not known.overlap:
         return []
     return [
         f"{known.share:.0%} of the queries were among the pairs the upgrade was fitted on: these "

@@ -110,6 +110,7 @@ def evaluate(
     agreement@10 (neither). `required` cases are those `Compatibility.failed` looks at.
     `definition_sample` checks Definition 3.1 on that many pairs of each kind in place of all.
 
+    >>> import numpy as np
     >>> from crossfade.pairs import Pairs
     >>> rng = np.random.default_rng(0)
     >>> labels = np.arange(200) % 4
