@@ -169,3 +169,23 @@ def test_without_labels_and_qrels_there_is_no_plan(scene):
     upgrade, _, pairs = scene
     with pytest.raises(BadInput, match="a plan is made on labels or qrels"):
         simulate(upgrade, Held.of(Pairs.from_arrays(pairs.old, pairs.new)))
+
+
+def test_an_order_that_wins_one_metric_at_the_cost_of_another_is_not_chosen():
+    def two(first, second, order, a=1.0):
+        values = {
+            m: np.tile(np.asarray(h)[:, None] / 100, (1, 300))
+            for m, h in (("cmc@1", first), ("mAP", second))
+        }
+        return Candidate(order, a, Curve(SHARES, values))
+
+    plain = two(np.full(11, 50), np.full(11, 30), "random")
+    greedy = two(np.full(11, 49), np.full(11, 40), "greedy")
+    fair = two(np.full(11, 51), np.full(11, 33), "fair", 0.7)
+    flat = Measured({m: np.full(300, 0.3) for m in ("cmc@1", "mAP")})
+    found = Simulation([plain, greedy, fair], flat, flat, None, None)
+    assert choose(found, ["cmc@1", "mAP"]).best is fair
+    assert choose(found, ["mAP"]).best is greedy
+    assert (
+        choose(Simulation([plain, greedy], flat, flat, None, None), ["cmc@1", "mAP"]).best is plain
+    )
