@@ -8,7 +8,7 @@ from crossfade.backfill.plan import Choice
 from crossfade.backfill.simulate import Simulation
 from crossfade.errors import MissingExtra
 
-GREY, OURS = "#b9c0cb", "#2a7f62"
+OURS = "#2a7f62"
 
 
 def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
@@ -23,14 +23,14 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
     colours = ("#4c78a8", "#f58518", "#b279a2", "#9d755d", "#e45756", "#72b7b2", "#eeca3b")
-    others = [c for c in simulation.candidates if c.blend == choice.best.blend]
+    plain = [c for c in simulation.candidates if (c.order, c.blend) == ("random", 1.0)]
+    others = [c for c in simulation.candidates if c.blend == choice.best.blend and c not in plain]
     for panel, metric in zip(panels, metrics, strict=True):
         for candidate, colour in zip(others, colours * 9, strict=False):
             if candidate is not choice.best:
                 shares = 100 * candidate.curve.shares
                 means = candidate.curve.means(metric)
                 panel.plot(shares, means, c=colour, lw=1, label=candidate.order)
-        plain = [c for c in simulation.candidates if c.order == "random" and c.blend == 1]
         for candidate in plain:
             means = candidate.curve.means(metric)
             panel.plot(100 * candidate.curve.shares, means, c="#333", lw=1.2, label="random, a = 1")
