@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossfade.backfill.simulate import Candidate, Simulation
-from crossfade.compatibility.bootstrap import interval
+from crossfade.compatibility.bootstrap import interval, resampled_means
 from crossfade.errors import BadInput
 
 RESAMPLES = 1000
@@ -141,8 +141,6 @@ def _line(values: dict[str, Float], metrics: Sequence[str]) -> Float:
 
 def _resampled(values: Float, resamples: int, seed: int) -> Float:
     """Means of rows (points, queries) over queries drawn with replacement (resamples, points)."""
-    from crossfade.compatibility.bootstrap import resampled_means
-
     return resampled_means(np.ascontiguousarray(values.T), resamples, seed)
 
 

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from crossfade.cases import CASES
 from crossfade.compatibility import Chain, Compatibility
-from crossfade.compatibility.write import SIGNS, rows
+from crossfade.compatibility.write import SIGNS
 
 Scores = dict[str, dict[str, float]]
 STYLES = {"compatible": "green", "not compatible": "bold red", "inconclusive": "yellow"}
@@ -42,11 +42,12 @@ def verdict_table(found: Compatibility) -> Table:
         table.add_column(name, justify="right")
     table.add_column("against old/old", no_wrap=True)
     means = found.means()
-    for case, word in ((case, word) for case, _, word in rows(found)):
+    for case in found.cases:
         cells = []
         for name in found.metrics:
             low, high = found.ci95[case][name]
             cells.append(f"{means[case][name]:.1f} ± {(high - low) / 2:.1f}")
+        word = found.verdicts[case].word if case in found.verdicts else ""
         verdict = f"[{STYLES[word]}]{SIGNS[word]} {word}[/]" if word else ""
         table.add_row(case, *cells, verdict)
     return table

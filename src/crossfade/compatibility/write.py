@@ -139,11 +139,10 @@ def facts(found: Compatibility) -> list[str]:
 
 
 def _latex_text(text: str) -> str:
-    known = {"mAP": "mAP"}
     kind, _, k = text.partition("@")
     if kind == "cmc":
         return f"CMC-Top{k}"
-    return known.get(text, f"{kind.upper() if kind in ('ndcg', 'mrr') else kind}@{k}")
+    return text.upper() if kind in ("ndcg", "mrr") else text
 
 
 def finite(value: Any) -> Any:
