@@ -1,0 +1,21 @@
+"""Vector stores: one contract, one file per store.
+
+Imports go by need: a LanceDB user has no psycopg.
+"""
+
+from __future__ import annotations
+
+from crossfade.stores.contract import METRICS, TOKEN, Column, Description, Hit, Id, Metric, Store
+from crossfade.stores.opening import open_store
+
+__all__ = [
+    "METRICS",
+    "TOKEN",
+    "Column",
+    "Description",
+    "Hit",
+    "Id",
+    "Metric",
+    "Store",
+    "open_store",
+]

@@ -1,0 +1,174 @@
+"""What a migration needs of a vector store: the contract every store keeps.
+
+A store is one table (collection, folder) of rows with an id, an old vector, and whatever else the
+application keeps there. The application's own columns are never written. A migration adds columns
+of its own, writes them in batches, and drops them again: how a store keeps an added column (in the
+table, in a table beside it, as a named vector) is the store's own affair.
+
+Rows may come, change and go at any time, for the application goes on. Every batch that is read
+carries a `TOKEN`, which says what the store looked like; a write that hands the token back does not
+touch rows that changed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Id = int | str
+Metric = Literal["cosine", "l2", "dot"]
+METRICS: tuple[Metric, ...] = ("cosine", "l2", "dot")
+Where = Mapping[str, Any]
+
+TOKEN = "crossfade_token"  # noqa: S105  (a version of a row, not a secret)
+ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column to add: a vector of `dim` float32, a text, or a 64-bit integer."""
+
+    name: str
+    kind: Literal["vector", "text", "integer"]
+    dim: int = 0
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """
+        >>> Column("shared", "vector", 3).arrow
+        FixedSizeListType(fixed_size_list<item: float>[3])
+        """
+        if self.kind == "vector":
+            return pa.list_(pa.float32(), self.dim)
+        return pa.string() if self.kind == "text" else pa.int64()
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is known of a store without reading its rows; `added` are columns of `add_columns`."""
+
+    kind: str
+    name: str
+    rows: int
+    id: str
+    id_type: Literal["integer", "text"]
+    vector: str
+    dim: int
+    metric: Metric
+    columns: tuple[str, ...]
+    added: tuple[str, ...]
+    indexed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One result of a search: a higher score is nearer, whatever the metric."""
+
+    id: Id
+    score: float
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Store(Protocol):
+    """One table of a vector database."""
+
+    kind: str
+    name: str
+    """How messages call it; holds no secret."""
+    id: str
+    vector: str
+    metric: Metric
+
+    def describe(self) -> Description:
+        """Counts, dimension, metric and columns, as they are now."""
+        ...
+
+    def stream(
+        self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows in ascending order of id, those after `after`, as (id, *columns, TOKEN).
+
+        Each batch shows the rows as they are when it is read. Text ids sort by code point.
+        """
+        ...
+
+    def read(self, ids: Sequence[Id], columns: Sequence[str]) -> pa.RecordBatch:
+        """The rows of these ids that are there, in the order given, as (id, *columns, TOKEN)."""
+        ...
+
+    def add_columns(self, columns: Sequence[Column]) -> None:
+        """Add columns, null in every row; those that are there already are left alone."""
+        ...
+
+    def drop_columns(self, names: Sequence[str]) -> None:
+        """Drop columns that `add_columns` made; those that are not there are no error."""
+        ...
+
+    def write(self, rows: pa.RecordBatch) -> int:
+        """Set added columns of given ids, all or nothing; gives the number of rows written.
+
+        `rows` holds the id and every added column, and may hold TOKEN: then rows that changed
+        since they were read are left alone. Rows that are gone do not come back.
+        """
+        ...
+
+    def tally(self, column: str) -> dict[str | None, int]:
+        """How many rows hold each value of an added text column; None counts the rows without."""
+        ...
+
+    def search(
+        self,
+        query: NDArray[np.float32],
+        *,
+        column: str,
+        k: int,
+        where: Where | None = None,
+        missing: str | None = None,
+        columns: Sequence[str] = (),
+    ) -> list[Hit]:
+        """The `k` nearest rows by a vector column, the application's or an added one.
+
+        `where` keeps rows whose column equals a value, or is one of a list of values; `missing`
+        keeps rows that have nothing in that added column.
+        """
+        ...
+
+    def build_index(self, column: str) -> None:
+        """Index a vector column for search, or do nothing where the store needs none."""
+        ...
+
+    def promote(self, column: str, drop: Sequence[str]) -> str:
+        """Make an added vector column the only one, drop `drop`, and give the name it has then.
+
+        The one act that cannot be undone. Killed at any point, it can be called again.
+        """
+        ...
+
+    def get(self, key: str) -> str | None:
+        """A value of the small key-value place that the store keeps for this table."""
+        ...
+
+    def put(self, key: str, value: str | None) -> None:
+        """Set a value, durably, or remove it with None."""
+        ...
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the store for one migration; `StoreError` if another process does.
+
+        A process that dies lets go.
+        """
+        ...
+
+    def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
+        """What each step of a migration will say to the store, for people to read beforehand."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

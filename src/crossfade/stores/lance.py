@@ -1,0 +1,343 @@
+"""LanceDB: a Lance table in a folder, the default store; needs no server.
+
+Added columns are columns of the table, null until written. Batches are written with `merge_insert`
+from the version they were read at: Lance refuses the commit if any of these rows was changed or
+deleted in between, and the batch is read again. Old versions keep what they held, so readers that
+have the table open are not disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from crossfade.errors import BadInput, MissingExtra, StoreError
+from crossfade.files import replacing
+from crossfade.files.arrow import is_vector_type
+from crossfade.stores.contract import (
+    ROWS,
+    TOKEN,
+    Column,
+    Description,
+    Hit,
+    Id,
+    Metric,
+    Where,
+)
+from crossfade.stores.locking import folder_lock
+from crossfade.stores.names import PREFIX, check_name, check_where
+from crossfade.stores.rows import in_order, one_batch, score
+
+# Below this many rows a scan is as fast as an index and exact.
+_INDEX_FROM_ROWS = 50_000
+_CONFLICTS = ("concurrent writers", "conflict", "preempted")
+
+
+class LanceStore:
+    """A table of a LanceDB folder."""
+
+    kind = "lancedb"
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        id: str | None = None,
+        vector: str | None = None,
+        metric: Metric | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.name = str(path)
+        if not (self.path / "_versions").is_dir():
+            raise BadInput("is not a LanceDB table", where=path, step="name DIR/TABLE.lance")
+        schema = self._now().schema
+        self.id = check_name(id or _the_id(schema, self.name), "column")
+        self.vector = check_name(vector or _the_vector(schema, self.name), "column")
+        for name in (self.id, self.vector):
+            if name not in schema.names:
+                raise BadInput(f"has no column {name!r}", where=path, step=_columns(schema))
+        kind = schema.field(self.id).type
+        if not (pa.types.is_integer(kind) or _is_text(kind)):
+            raise BadInput(f"ids are {kind}", where=path, step="use integer or text ids")
+        self._text_ids = _is_text(kind)
+        if not is_vector_type(schema.field(self.vector).type):
+            raise BadInput(f"{self.vector!r} holds no vectors", where=path, step=_columns(schema))
+        self.metric: Metric = metric or self._index_metric() or "cosine"
+
+    def describe(self) -> Description:
+        dataset = self._now()
+        names = tuple(dataset.schema.names)
+        kind = dataset.schema.field(self.vector).type
+        if not pa.types.is_fixed_size_list(kind):
+            raise BadInput(
+                f"{self.vector!r} is a list of any length",
+                where=self.name,
+                step="make it a list of a fixed size",
+            )
+        return Description(
+            kind=self.kind,
+            name=self.name,
+            rows=dataset.count_rows(),
+            id=self.id,
+            id_type="text" if self._text_ids else "integer",
+            vector=self.vector,
+            dim=kind.list_size,
+            metric=self.metric,
+            columns=tuple(n for n in names if not n.startswith(PREFIX)),
+            added=tuple(n for n in names if n.startswith(PREFIX)),
+            indexed=tuple(sorted(self._indexed(dataset))),
+        )
+
+    def stream(
+        self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        ids = self._now().to_table(columns=[self.id])[self.id].combine_chunks()
+        ids = ids.take(pc.sort_indices(ids))
+        if after is not None:
+            ids = ids.filter(pc.greater(ids, pa.scalar(after, ids.type)))
+        for first in range(0, len(ids), size):
+            last = min(first + size, len(ids)) - 1
+            low, high = _literal(ids[first].as_py()), _literal(ids[last].as_py())
+            table = self._read(
+                f"{_quoted(self.id)} >= {low} AND {_quoted(self.id)} <= {high}", columns
+            )
+            if len(table):
+                yield one_batch(table.take(pc.sort_indices(table[self.id])))
+
+    def read(self, ids: Sequence[Id], columns: Sequence[str]) -> pa.RecordBatch:
+        wanted = ", ".join(_literal(key) for key in ids) if ids else "NULL"
+        return in_order(self._read(f"{_quoted(self.id)} IN ({wanted})", columns), self.id, ids)
+
+    def add_columns(self, columns: Sequence[Column]) -> None:
+        dataset = self._now()
+        missing = [c for c in columns if c.name not in dataset.schema.names]
+        if missing:
+            fields = [pa.field(check_name(c.name), c.arrow) for c in missing]
+            with _telling(self.name):
+                dataset.add_columns(pa.schema(fields))
+
+    def drop_columns(self, names: Sequence[str]) -> None:
+        dataset = self._now()
+        there = [name for name in names if name in dataset.schema.names]
+        if there:
+            with _telling(self.name):
+                dataset.drop_columns(there)
+
+    def write(self, rows: pa.RecordBatch) -> int:
+        if not len(rows):
+            return 0
+        dataset = self._now()
+        if TOKEN in rows.schema.names:
+            dataset = dataset.checkout_version(rows[TOKEN][0].as_py())
+            rows = rows.drop_columns([TOKEN])
+        key = dataset.schema.field(self.id).type
+        rows = rows.set_column(
+            rows.schema.get_field_index(self.id), self.id, rows[self.id].cast(key)
+        )
+        merge = dataset.merge_insert(self.id).when_matched_update_all().conflict_retries(0)
+        try:
+            return int(merge.execute(pa.Table.from_batches([rows]))["num_updated_rows"])
+        except (OSError, RuntimeError) as error:
+            if any(word in str(error).lower() for word in _CONFLICTS):
+                return 0
+            raise StoreError(_first_line(error), where=self.name, step="check the disk") from error
+
+    def tally(self, column: str) -> dict[str | None, int]:
+        values = self._now().to_table(columns=[column])[column]
+        return {v["values"]: v["counts"] for v in values.value_counts().to_pylist()}
+
+    def search(
+        self,
+        query: NDArray[np.float32],
+        *,
+        column: str,
+        k: int,
+        where: Where | None = None,
+        missing: str | None = None,
+        columns: Sequence[str] = (),
+    ) -> list[Hit]:
+        dataset = self._now()
+        terms = []
+        for name, values in check_where(where, tuple(dataset.schema.names)).items():
+            terms.append(f"{_quoted(name)} IN ({', '.join(map(_literal, values))})")
+        if missing is not None:
+            terms.append(f"{_quoted(missing)} IS NULL")
+        nearest = {"column": column, "q": np.asarray(query, np.float32), "k": k}
+        nearest["metric"] = self.metric
+        with _telling(self.name):
+            found = dataset.scanner(
+                nearest=nearest,
+                # Rows without a vector are left out by the search itself.
+                filter=" AND ".join(terms) or None,
+                prefilter=True,
+                columns=[self.id, *columns, "_distance"],
+            ).to_table()
+        return [
+            Hit(row[self.id], score(self.metric, row["_distance"]), {c: row[c] for c in columns})
+            for row in found.to_pylist()
+        ]
+
+    def build_index(self, column: str) -> None:
+        dataset = self._now()
+        rows = dataset.count_rows(f"{_quoted(column)} IS NOT NULL")
+        if rows < _INDEX_FROM_ROWS:
+            return
+        with _telling(self.name):
+            dataset.create_index(
+                column,
+                "IVF_HNSW_SQ",
+                metric=self.metric,
+                num_partitions=max(1, round(math.sqrt(rows) / 32)),
+                replace=True,
+            )
+
+    def promote(self, column: str, drop: Sequence[str]) -> str:
+        names = self._now().schema.names
+        if column in names:
+            self.drop_columns([n for n in (self.vector, *drop) if n != column])
+            with _telling(self.name):
+                self._now().alter_columns({"path": column, "name": self.vector})
+        return self.vector
+
+    def get(self, key: str) -> str | None:
+        return self._values().get(key)
+
+    def put(self, key: str, value: str | None) -> None:
+        values = {k: v for k, v in self._values().items() if k != key}
+        if value is not None:
+            values[key] = value
+        with replacing(self._beside("json"), overwrite=True) as temporary:
+            temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+
+    def lock(self) -> AbstractContextManager[None]:
+        return folder_lock(self._beside("lock"), self.name)
+
+    def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
+        names = ", ".join(c.name for c in columns)
+        added = ", ".join(f"{c.name}: {c.arrow}" for c in columns)
+        return {
+            "start": [f"add_columns({added})"],
+            "forward": [
+                f"merge_insert({self.id!r}).when_matched_update_all()  -- {names}",
+                f"create_index({columns[0].name!r}, 'IVF_HNSW_SQ', metric={self.metric!r})"
+                f"  -- from {_INDEX_FROM_ROWS:,} rows",
+            ],
+            "backfill": [f"merge_insert({self.id!r}).when_matched_update_all()  -- {names}"],
+            "finish": [
+                f"drop_columns({[self.vector, *(c.name for c in columns[1:])]})",
+                f"alter_columns({{'path': {columns[0].name!r}, 'name': {self.vector!r}}})",
+            ],
+            "rollback": [f"drop_columns({[c.name for c in columns]})"],
+        }
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _now(self) -> Any:
+        """The table as it is at this moment, with all that anyone has written."""
+        try:
+            import lance
+        except ImportError as error:
+            raise MissingExtra("pylance", extra="lance", need="a LanceDB store") from error
+        with _telling(self.name):
+            return lance.dataset(str(self.path))
+
+    def _read(self, condition: str, columns: Sequence[str]) -> pa.Table:
+        dataset = self._now()
+        wanted = list(dict.fromkeys([self.id, *columns]))
+        with _telling(self.name):
+            table = dataset.to_table(columns=wanted, filter=condition)
+        return table.append_column(TOKEN, pa.array(np.full(len(table), dataset.version, np.int64)))
+
+    def _beside(self, what: str) -> Path:
+        """A file of ours next to the table, so that the table's own folder stays Lance's."""
+        return self.path.with_name(f".{self.path.stem}.crossfade.{what}")
+
+    def _values(self) -> dict[str, str]:
+        try:
+            values: dict[str, str] = json.loads(self._beside("json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise StoreError(
+                f"is damaged ({error})", where=self._beside("json"), step="restore it"
+            ) from None
+        return values
+
+    def _indexed(self, dataset: Any) -> set[str]:
+        return {name for index in dataset.describe_indices() for name in index.field_names}
+
+    def _index_metric(self) -> Metric | None:
+        dataset = self._now()
+        for index in dataset.describe_indices():
+            if self.vector in index.field_names:
+                found = dataset.stats.index_stats(index.name)["indices"]
+                name = str(found[0].get("metric_type", "")) if found else ""
+                known: dict[str, Metric] = {"cosine": "cosine", "l2": "l2", "dot": "dot"}
+                return known.get(name)
+        return None
+
+
+def _the_id(schema: pa.Schema, where: str) -> str:
+    if "id" in schema.names:
+        return "id"
+    raise BadInput("has no column 'id'", where=where, step=f"name it with --id: {_columns(schema)}")
+
+
+def _the_vector(schema: pa.Schema, where: str) -> str:
+    found = [f.name for f in schema if is_vector_type(f.type) and not f.name.startswith(PREFIX)]
+    if len(found) == 1:
+        return str(found[0])
+    raise BadInput(
+        f"has {len(found)} vector columns" if found else "has no vector column",
+        where=where,
+        step=f"name one with --vector: {_columns(schema)}",
+    )
+
+
+def _columns(schema: pa.Schema) -> str:
+    return f"its columns are {', '.join(schema.names)}"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _quoted(name: str) -> str:
+    return f"`{check_name(name)}`"
+
+
+def _literal(value: Any) -> str:
+    """A value inside a filter: numbers as they are, text in quotes with quotes doubled."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+class _telling:
+    """Errors of Lance as ours, with the table's name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, (OSError, RuntimeError, ValueError, pa.ArrowInvalid)):
+            raise StoreError(_first_line(error), where=self.name) from error
