@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.stores.apps import LanceApp
+from tests.stores.apps import LanceApp, PostgresApp
 
-APPS = {"lancedb": LanceApp}
+APPS = {"lancedb": LanceApp, "pgvector": PostgresApp}
 
 
 @pytest.fixture(params=sorted(APPS))
