@@ -61,4 +61,5 @@ def test_every_error_says_its_exit_code():
     }
     assert codes["BadInput"] == codes["BadRow"] == codes["MissingExtra"] == codes["BadUpgrade"] == 2
     assert codes["NotCompatible"] == 1
-    assert codes["StoreError"] == 3
+    assert codes["StoreError"] == codes["EmbedderError"] == codes["MissingVectors"] == 3
+    assert codes["BudgetSpent"] == 0

@@ -6,12 +6,17 @@
     │   ├── MissingExtra    exit 2   an optional dependency is not installed
     │   └── BadUpgrade      exit 2   an upgrade folder is incomplete or was changed
     ├── NotCompatible       exit 1   a verdict failed
-    └── StoreError          exit 3   a vector store or a service failed
+    ├── StoreError          exit 3   a vector store or a service failed
+    ├── EmbedderError       exit 3   where new vectors come from gave none, or bad ones
+    │   └── MissingVectors  exit 3   a file of vectors lacks some ids
+    └── BudgetSpent         exit 0   the spend cap is reached: a clean stop, not a failure
 
 A message reads `where: cause → next step`, so that the reader of a log knows what to do.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class CrossfadeError(Exception):
@@ -113,3 +118,42 @@ class StoreError(CrossfadeError):
     """A vector store or a service did not do what was asked."""
 
     exit_code = 3
+
+
+class EmbedderError(CrossfadeError):
+    """An embedder failed, or answered with vectors that cannot be used."""
+
+    exit_code = 3
+
+
+class MissingVectors(EmbedderError):
+    """Ids for which an embedder has no vector; `ids` holds all of them, the message the first few.
+
+    >>> str(MissingVectors(["a", "b"], where="new.parquet", step="add them"))
+    "new.parquet: has no vector for 2 ids: 'a', 'b' → add them"
+    """
+
+    def __init__(
+        self, ids: Sequence[str | int], *, where: object = None, step: str | None = None
+    ) -> None:
+        self.ids = tuple(ids)
+        shown = ", ".join(shortened(one) for one in self.ids[:5])
+        more = f" and {len(self.ids) - 5} more" if len(self.ids) > 5 else ""
+        count = "1 id" if len(self.ids) == 1 else f"{len(self.ids)} ids"
+        super().__init__(f"has no vector for {count}: {shown}{more}", where=where, step=step)
+
+
+class BudgetSpent(CrossfadeError):
+    """The next request would cost more than is left; everything before it stands."""
+
+    exit_code = 0
+
+
+def shortened(value: object, most: int = 80) -> str:
+    """A value as an error shows it, however long it is.
+
+    >>> shortened("a" * 100, 10)
+    "'aaaaaa..."
+    """
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."

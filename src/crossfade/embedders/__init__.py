@@ -1,0 +1,18 @@
+"""Where the new vectors of a backfill come from: a function, an HTTP endpoint, or a file."""
+
+from crossfade.embedders.callable import CallableEmbedder, open_callable
+from crossfade.embedders.choose import open_embedder
+from crossfade.embedders.contract import Embedder, embed_checked
+from crossfade.embedders.endpoint import Endpoint, EndpointSettings
+from crossfade.embedders.vectors import VectorFile
+
+__all__ = [
+    "CallableEmbedder",
+    "Embedder",
+    "Endpoint",
+    "EndpointSettings",
+    "VectorFile",
+    "embed_checked",
+    "open_callable",
+    "open_embedder",
+]
