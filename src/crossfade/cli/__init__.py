@@ -19,6 +19,7 @@ from crossfade.cli.evaluate import evaluate
 from crossfade.cli.export import export
 from crossfade.cli.fit import fit
 from crossfade.cli.inspect import inspect
+from crossfade.cli.migrate import app as migrate
 from crossfade.cli.plan import plan
 from crossfade.errors import CrossfadeError
 
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 for command in (demo, fit, evaluate, plan, apply, export, inspect):
     app.command()(command)
+app.add_typer(migrate)
 
 
 def _version(asked: bool) -> None:

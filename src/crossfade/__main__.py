@@ -1,0 +1,5 @@
+"""`python -m crossfade` is `crossfade`."""
+
+from crossfade.cli import main
+
+main()

@@ -1,0 +1,140 @@
+"""`crossfade migrate backfill`: new vectors, in the plan's order, until it no longer pays."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from crossfade.cli.interrupt import stopping
+from crossfade.cli.migrating import (
+    AsJson,
+    DryRun,
+    IdColumn,
+    StorePlace,
+    UpgradeFolder,
+    VectorColumn,
+    finishing_line,
+    opened,
+)
+from crossfade.cli.output import check_written, note, waiting, write_json
+from crossfade.embedders import EndpointSettings, VectorFile, open_embedder
+from crossfade.migration import Wanted
+from crossfade.migration.backfill import BATCH
+from crossfade.migration.status import next_command
+
+WHAT, ENDPOINT, LIMITS = "What to fill", "An HTTP endpoint", "When to stop"
+
+
+def backfill(
+    store: StorePlace,
+    embed: Annotated[
+        str,
+        typer.Option(
+            help="Where new vectors come from: module:function, https://host/v1, or a file with "
+            "ids and vectors.",
+            rich_help_panel=WHAT,
+        ),
+    ],
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="The folder of `crossfade plan`.", rich_help_panel=WHAT),
+    ] = None,
+    known: Annotated[
+        str | None,
+        typer.Option(
+            help="A file with ids and new vectors you have already, such as the pairs': filled "
+            "first, at no cost.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="The text column, if not named at start.", rich_help_panel=WHAT),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="A column of classes, for orders that use them.", rich_help_panel=WHAT),
+    ] = None,
+    priority: Annotated[
+        str | None,
+        typer.Option(help="A column of numbers, for that order.", rich_help_panel=WHAT),
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(help="Fill to this share, not the plan's.", rich_help_panel=LIMITS),
+    ] = None,
+    items: Annotated[
+        int | None, typer.Option(min=1, help="At most so many now.", rich_help_panel=LIMITS)
+    ] = None,
+    max_spend: Annotated[
+        float | None,
+        typer.Option(min=0, help="Over all runs, by --cost-per-1m-tokens.", rich_help_panel=LIMITS),
+    ] = None,
+    cost_per_1m_tokens: Annotated[float | None, typer.Option(min=0, rich_help_panel=LIMITS)] = None,
+    model: Annotated[
+        str, typer.Option(help="The endpoint's model.", rich_help_panel=ENDPOINT)
+    ] = "",
+    key_env: Annotated[
+        str | None,
+        typer.Option(help="The environment variable with its key.", rich_help_panel=ENDPOINT),
+    ] = None,
+    requests_per_second: Annotated[
+        float | None, typer.Option(min=1e-6, rich_help_panel=ENDPOINT)
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, rich_help_panel=ENDPOINT)] = 60.0,
+    retries: Annotated[int, typer.Option(min=0, rich_help_panel=ENDPOINT)] = 6,
+    batch: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = BATCH,
+    upgrade: UpgradeFolder = None,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
+    dry_run: DryRun = False,
+    json_file: AsJson = None,
+) -> None:
+    """Re-embed in the plan's order, write B(new) blended with F(old), stop where it says."""
+    check_written(json_file)
+    with opened(store, upgrade, id, vector) as migration:
+        settings = EndpointSettings(
+            model=model,
+            key_env=key_env,
+            requests_per_second=requests_per_second,
+            timeout=timeout,
+            retries=retries,
+            cost_per_million_tokens=cost_per_1m_tokens,
+            max_spend=max_spend,
+        )
+        if settings != EndpointSettings():
+            settings = replace(settings, already_spent=migration.journal.spent)
+        embedder = open_embedder(embed, endpoint=settings)
+        wanted = Wanted(plan, source, share, items, labels, priority, batch)
+        if dry_run:
+            told = migration.backfill_outlook(embedder, wanted)
+            if not write_json({"dry_run": True} | told, json_file):
+                console = Console()
+                for name, value in told.items():
+                    console.print(f"{name.replace('_', ' ')}: {value}", highlight=False)
+            return
+        have = None if known is None else VectorFile(known)
+        with waiting("backfill") as progress, stopping() as stop:
+            done = migration.backfill(embedder, wanted, known=have, progress=progress, stop=stop)
+        after = migration.journal
+        record: dict[str, Any] = {"dry_run": False, "stage": after.stage, "share": done.share}
+        record |= asdict(done) | {"spent": after.spent}
+        if done.left:
+            note(f"warning: {done.left:,} rows changed faster than they could be written")
+        if done.without_vector:
+            note(f"warning: {done.without_vector:,} rows have no usable vector in {embedder.name}")
+        if write_json(record, json_file):
+            return
+        free = f", {done.at_no_cost:,} of them at no cost" if done.at_no_cost else ""
+        Console().print(
+            f"{done.written:,} rows backfilled{free}; {done.new:,} of {done.rows:,} are new "
+            f"({done.share:.1%}); ended by {done.why}",
+            highlight=False,
+        )
+        left = after.backfill.target if after.backfill is not None else 1.0
+        share_now = done.share if done.new < int(left * done.rows) else left
+        finishing_line(False, None, next_command(migration.store, after, share=share_now))

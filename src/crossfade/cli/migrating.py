@@ -1,0 +1,69 @@
+"""What the commands of `crossfade migrate` have in common: their store, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from crossfade.errors import BadInput
+from crossfade.migration import Migration
+from crossfade.stores import METRICS
+from crossfade.stores.opening import KNOWN
+
+StorePlace = Annotated[str, typer.Argument(help=f"The store: {KNOWN}.")]
+UpgradeFolder = Annotated[
+    Path | None, typer.Option(help="The upgrade, if its folder was moved since `start`.")
+]
+IdColumn = Annotated[str | None, typer.Option(help="The column of ids, if it cannot be told.")]
+VectorColumn = Annotated[
+    str | None, typer.Option(help="The column of old vectors, if it cannot be told.")
+]
+MetricName = Annotated[
+    str | None,
+    typer.Option(help=f"How vectors are compared: {', '.join(METRICS)}; by default the index's."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, do nothing.")]
+AsJson = Annotated[str | None, typer.Option("--json", metavar="FILE", help="'-' is stdout.")]
+
+
+@contextmanager
+def opened(
+    store: str,
+    upgrade: Path | None,
+    id: str | None = None,
+    vector: str | None = None,
+    metric: str | None = None,
+) -> Iterator[Migration]:
+    """The migration of a store, whose connections are let go at the end."""
+    if metric is not None and metric not in METRICS:
+        raise BadInput(f"there is no metric {metric!r}", step=f"use one of {', '.join(METRICS)}")
+    migration = Migration(store, upgrade, id=id, vector=vector, metric=metric)
+    try:
+        yield migration
+    finally:
+        migration.close()
+
+
+def show_statements(statements: dict[str, list[str]]) -> None:
+    """What each step will say to the store."""
+    console = Console()
+    for step, said in statements.items():
+        console.print(f"[bold]{step}[/]")
+        for statement in said:
+            console.print(f"  {statement}", highlight=False, markup=False, soft_wrap=True)
+
+
+def finishing_line(dry_run: bool, done: str | None, command: str) -> None:
+    """The last line: what was done, and what to type next."""
+    console = Console()
+    if dry_run:
+        console.print("nothing was done (--dry-run)", highlight=False)
+        return
+    if done is not None:
+        console.print(done, highlight=False)
+    console.print(f"next: {command}", highlight=False, markup=False, soft_wrap=True)

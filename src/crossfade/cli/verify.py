@@ -1,0 +1,94 @@
+"""`crossfade migrate verify`: counts, checksums, a sample recomputed, quality through the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from crossfade.cli.held import read_list
+from crossfade.cli.migrating import (
+    AsJson,
+    IdColumn,
+    StorePlace,
+    UpgradeFolder,
+    VectorColumn,
+    opened,
+)
+from crossfade.cli.output import check_written, waiting, write_json
+from crossfade.embedders import open_embedder
+from crossfade.errors import BadInput
+from crossfade.migration import Queries
+from crossfade.pairs import Pairs
+
+
+def verify(
+    store: StorePlace,
+    embed: Annotated[
+        str | None, typer.Option(help="Embed some backfilled rows again, with this.")
+    ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="Pairs of queries (old, new, labels) to search the store with."),
+    ] = None,
+    query_labels: Annotated[
+        str | None, typer.Option(help="Their labels, if not in that file: FILE or FILE:NAME.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="The store's column that holds what a query's label says."),
+    ] = None,
+    upgrade: UpgradeFolder = None,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
+    json_file: AsJson = None,
+) -> None:
+    """Check every row; exit 1 if something is not as it should be."""
+    check_written(json_file)
+    with opened(store, upgrade, id, vector) as migration:
+        asked = None
+        if queries is not None:
+            if labels is None:
+                raise BadInput(
+                    "--queries needs the store's column of labels", step="add --labels COLUMN"
+                )
+            asked = _queries(queries, query_labels, labels)
+        with waiting("verify") as progress:
+            found = migration.verify(
+                embedder=None if embed is None else open_embedder(embed),
+                queries=asked,
+                progress=progress,
+            )
+        if not write_json(found.record(), json_file):
+            table = Table(title=migration.store.name, title_justify="left")
+            for name in ("check", "", "what was found"):
+                table.add_column(name)
+            for check in found.checks:
+                sign = "[green]ok[/]" if check.passed else "[bold red]failed[/]"
+                table.add_row(check.name, sign, check.detail)
+            console = Console()
+            console.print(table)
+            if found.quality is not None and "predicted" in found.quality:
+                told = found.quality["predicted"]["now"]
+                console.print(
+                    "the plan predicted "
+                    + ", ".join(f"{metric} {value:.1f}" for metric, value in told.items()),
+                    highlight=False,
+                )
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+def _queries(path: Path, labels_place: str | None, column: str) -> Queries:
+    pairs = Pairs.open(path, strict=False, use_labels=False)
+    place = labels_place or f"{path}:labels"
+    return Queries(
+        old=np.asarray(pairs.old, np.float32),
+        new=np.asarray(pairs.new, np.float32),
+        labels=read_list(place).tolist(),
+        column=column,
+    )

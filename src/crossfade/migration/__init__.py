@@ -1,0 +1,24 @@
+"""An upgrade carried out on a live store: start, forward, backfill, verify, finish, or rollback."""
+
+from crossfade.migration.backfill import Filled, Wanted
+from crossfade.migration.forward import Lifted
+from crossfade.migration.migration import Migration, open_migrating
+from crossfade.migration.search import Searcher, search
+from crossfade.migration.start import Outlook
+from crossfade.migration.status import Status
+from crossfade.migration.through import Queries
+from crossfade.migration.verify import Verified
+
+__all__ = [
+    "Filled",
+    "Lifted",
+    "Migration",
+    "Outlook",
+    "Queries",
+    "Searcher",
+    "Status",
+    "Verified",
+    "Wanted",
+    "open_migrating",
+    "search",
+]

@@ -1,0 +1,290 @@
+"""The third step: new vectors for items in the plan's order, blended with F(old) as the plan says.
+
+A batch is read, embedded and written; a row that changed in between is not written, and its turn
+comes again. After a kill at most one batch is embedded a second time. Where rows stand is in the
+rows themselves, so a resumed run asks the store, not a counter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crossfade.backfill.blend import blend
+from crossfade.backfill.folder import load_plan
+from crossfade.embedders import Embedder, Endpoint, VectorFile, embed_checked
+from crossfade.errors import BadInput, BudgetSpent
+from crossfade.migration.batch import Batch
+from crossfade.migration.columns import HASH_LENGTH, NEW, STATE, VECTOR
+from crossfade.migration.forward import Progress, Stop, parts
+from crossfade.migration.journal import Backfill, Journal, save_journal
+from crossfade.migration.order import ids_of, order_of, plan_hash
+from crossfade.stores import Id, Store
+from crossfade.upgrade import Upgrade
+
+BATCH = 256
+_ATTEMPTS = 5
+
+
+@dataclass
+class Filled:
+    """What a run of `backfill` did, and why it ended."""
+
+    written: int = 0
+    at_no_cost: int = 0
+    new: int = 0
+    rows: int = 0
+    left: int = 0
+    without_vector: int = 0
+    seconds: float = 0.0
+    why: str = ""
+
+    @property
+    def share(self) -> float:
+        return self.new / self.rows if self.rows else 0.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller asks for; None is what the plan says."""
+
+    plan: Path | None = None
+    source: str | None = None
+    share: float | None = None
+    items: int | None = None
+    labels: str | None = None
+    priority: str | None = None
+    batch: int = BATCH
+
+
+def prepare(
+    store: Store,
+    upgrade: Upgrade,
+    journal: Journal,
+    embedder: Embedder,
+    wanted: Wanted,
+    progress: Progress | None = None,
+) -> Journal:
+    """Check plan, order and embedder against the migration; the journal with what was decided."""
+    if journal.stage not in ("forward", "backfilling"):
+        raise BadInput(
+            f"cannot be backfilled in the stage {journal.stage!r}",
+            where=store.name,
+            step="run: crossfade migrate forward",
+        )
+    folder = wanted.plan
+    if folder is None:
+        if journal.backfill is None:
+            raise BadInput("which plan?", where=store.name, step="give --plan PLAN")
+        folder = Path(journal.backfill.plan_folder)
+    found = plan_hash(folder)
+    if journal.backfill is not None and found != journal.backfill.plan and wanted.plan is None:
+        raise BadInput(
+            "has changed since the backfill began",
+            where=folder,
+            step="restore it, or name the plan to go on with: --plan PLAN",
+        )
+    loaded = load_plan(folder, upgrade)
+    made = loaded.plan
+    if made.blend < 1 and "none" in (
+        upgrade.config_.old.normalization,
+        upgrade.config_.new.normalization,
+    ):
+        raise BadInput(
+            f"a blend of {made.blend:g} makes unit vectors, and this upgrade keeps lengths",
+            where=folder,
+            step="plan with --blend 1",
+        )
+    if embedder.needs_source and journal.source is None and wanted.source is None:
+        raise BadInput(
+            f"{embedder.name} needs the items' text",
+            where=store.name,
+            step="name its column with --source",
+        )
+    if wanted.share is not None and not 0 <= wanted.share <= 1:
+        raise BadInput(f"a share of {wanted.share}", step="use a number from 0 to 1")
+    order = order_of(
+        store,
+        upgrade,
+        loaded,
+        folder,
+        labels=wanted.labels,
+        priority=wanted.priority,
+        progress=progress,
+    )
+    return journal.after(
+        backfill=Backfill(
+            plan=found,
+            plan_folder=str(folder.resolve()),
+            order=made.order,
+            order_file=str(order.resolve()),
+            order_rows=sum(map(len, ids_of(order))),
+            blend=made.blend,
+            target=made.stop if wanted.share is None else wanted.share,
+            embedder=embedder.name,
+        )
+    )
+
+
+def fill(
+    store: Store,
+    upgrade: Upgrade,
+    journal: Journal,
+    embedder: Embedder,
+    wanted: Wanted,
+    *,
+    known: VectorFile | None = None,
+    progress: Progress | None = None,
+    stop: Stop = lambda: False,
+) -> tuple[Journal, Filled]:
+    """Backfill until the planned share, the number of items, the budget or `stop` says enough."""
+    task = journal.backfill
+    if task is None:
+        raise BadInput("nothing is prepared", where=store.name)
+    begin = time.monotonic()
+    journal = save_journal(
+        store,
+        journal.after(
+            f"backfill to {task.target:.0%} with {task.embedder}, order {task.order}, "
+            f"a = {task.blend:g}",
+            stage="backfilling",
+        ),
+    )
+    done = Filled(rows=store.describe().rows, new=store.tally(STATE).get(NEW, 0))
+    goal = int(np.floor(task.target * done.rows + 1e-9))
+    run = _Run(store, upgrade, journal, done, wanted, goal, progress, stop)
+    if known is not None:
+        run.all_of(known, _known_ids(store, known), free=True)
+    run.all_of(embedder, _in_order(store, Path(task.order_file)), free=False)
+    done.seconds = time.monotonic() - begin
+    done.why = run.why or (
+        "every row of the order is done" if done.new < goal else f"the share of {task.target:.0%}"
+    )
+    journal = run.journal
+    if done.written:
+        store.build_index(VECTOR)
+    rates = journal.rate
+    if done.written > done.at_no_cost:
+        rates = rates | {"backfill": (done.written - done.at_no_cost) / max(done.seconds, 1e-9)}
+    journal = journal.after(f"{done.written:,} rows backfilled; ended by {done.why}", rate=rates)
+    return save_journal(store, journal), done
+
+
+class _Run:
+    """The loop, and what it may still do."""
+
+    def __init__(
+        self,
+        store: Store,
+        upgrade: Upgrade,
+        journal: Journal,
+        done: Filled,
+        wanted: Wanted,
+        goal: int,
+        progress: Progress | None,
+        stop: Stop,
+    ) -> None:
+        self.store, self.upgrade, self.journal = store, upgrade, journal
+        self.done, self.wanted, self.goal = done, wanted, goal
+        self.progress, self.stop = progress, stop
+        self.ours = journal.upgrade[:HASH_LENGTH]
+        self.text = wanted.source or journal.source
+        named = [] if self.text in (None, journal.source) else [str(self.text)]
+        self.columns = [*Batch.columns(store, journal.source), *named]
+        self.first = done.new
+        self.why = ""
+
+    def all_of(self, embedder: Embedder, ids: Iterator[Id], *, free: bool) -> None:
+        """Go through `ids`; rows that could not be written get another turn at the end."""
+        again: list[Id] = []
+        size = self.wanted.batch
+        if isinstance(embedder, Endpoint):
+            # One request at a time, so that what was paid for is written before the next one.
+            size = min(size, embedder.settings.batch_size)
+        for attempt in range(_ATTEMPTS):
+            turn = ids if attempt == 0 else iter(again)
+            again = []
+            for part in parts(turn, size):
+                if self._enough(free):
+                    return
+                try:
+                    again += self._some(embedder, part, free)
+                except BudgetSpent as spent:
+                    self.why = spent.cause
+                    return
+            if not again:
+                return
+        self.done.left += len(again)
+
+    def _enough(self, free: bool) -> bool:
+        """Known vectors cost nothing: of those only the share and the user's stop are asked."""
+        paid = self.done.written - self.done.at_no_cost
+        if self.why:
+            return True
+        if self.stop():
+            self.why = "the user's stop"
+        elif self.done.new >= self.goal:
+            return True
+        elif not free and self.wanted.items is not None and paid >= self.wanted.items:
+            self.why = f"the limit of {self.wanted.items:,} items"
+        return bool(self.why)
+
+    def _some(self, embedder: Embedder, ids: list[Id], free: bool) -> list[Id]:
+        """Embed and write what is due of these ids; gives those that changed in between."""
+        batch = Batch.of(self.store, self.store.read(ids, self.columns), self.journal.source)
+        due = ~batch.unusable & ~(batch.state(NEW) & ~batch.stale(self.ours))
+        if isinstance(embedder, VectorFile):
+            # A vector made beforehand is of the source as it was then, and never of a later one.
+            has = (batch.revisions() == 0) & np.asarray(embedder.has(batch.ids))
+            self.done.without_vector += int((due & ~has).sum())
+            due &= has
+        if embedder.needs_source:
+            texts = batch.rows[self.text].to_pylist()
+            empty = np.array([not isinstance(t, str) or not t.strip() for t in texts], bool)
+            self.done.without_vector += int((due & empty).sum())
+            due &= ~empty
+        room = self.goal - self.done.new
+        if not free and self.wanted.items is not None:
+            room = min(room, self.wanted.items - (self.done.written - self.done.at_no_cost))
+        due &= np.cumsum(due) <= room
+        todo = batch.take(due)
+        if not len(todo):
+            return []
+        texts = todo.rows[self.text].to_pylist() if embedder.needs_source else None
+        new = embed_checked(embedder, todo.ids, texts, self.upgrade.new_dim_)
+        mapped, lifted = self.upgrade.backward(new), self.upgrade.forward(todo.old)
+        task = self.journal.backfill
+        shared = blend(mapped, lifted, 1.0 if task is None else task.blend)
+        already = int(todo.state(NEW).sum())
+        written = self.store.write(todo.written(shared, NEW, self.ours))
+        self.done.written += written
+        self.done.at_no_cost += written if free else 0
+        self.done.new += max(0, written - already)
+        if isinstance(embedder, Endpoint):
+            # Money that is spent is written down at once: a kill must not forget it.
+            self.journal = save_journal(self.store, self.journal.after(spent=embedder.spend.spent))
+        if self.progress is not None:
+            self.progress(self.done.new - self.first, max(0, self.goal - self.first))
+        return todo.ids if written < len(todo) else []
+
+
+def _known_ids(store: Store, known: VectorFile) -> Iterator[Id]:
+    for rows in store.stream([STATE]):
+        ids = rows[store.id].to_pylist()
+        has = np.asarray(known.has(ids))
+        yield from (key for key, there in zip(ids, has, strict=True) if there)
+
+
+def _in_order(store: Store, order: Path) -> Iterator[Id]:
+    """The plan's order, then rows it does not know: they came later."""
+    for ids in ids_of(order):
+        yield from ids
+    seen: set[Id] = set()
+    for ids in ids_of(order):
+        seen.update(ids)
+    for rows in store.stream([STATE]):
+        yield from (key for key in rows[store.id].to_pylist() if key not in seen)

@@ -1,0 +1,130 @@
+"""One batch of a store's rows: what it holds, what is out of date in it, and what to write."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from crossfade.badrows import bad_rows
+from crossfade.files.arrow import to_arrow
+from crossfade.migration.columns import (
+    KNOWN,
+    PRINT,
+    REVISION,
+    STATE,
+    SUM,
+    UPGRADE,
+    VECTOR,
+    State,
+)
+from crossfade.sketch import row_hashes
+from crossfade.stores import TOKEN, Id, Store
+from crossfade.stores.rows import id_list, matrix
+
+Flags = NDArray[np.bool_]
+
+
+def fingerprints(old: NDArray[np.float32], sources: Sequence[Any] | None) -> NDArray[np.int64]:
+    """One number per row that changes with its old vector or its source.
+
+    >>> one, two = fingerprints(np.ones((2, 3), np.float32), ["a", "b"])
+    >>> bool(one == two)
+    False
+    """
+    out = row_hashes(old)
+    if sources is not None:
+        texts = [hashlib.blake2b(repr(s).encode(), digest_size=8).digest() for s in sources]
+        out ^= np.frombuffer(b"".join(texts), np.uint64)
+    return out.view(np.int64)
+
+
+def checksums(shared: NDArray[np.float32]) -> NDArray[np.int64]:
+    """One number per shared vector; a changed bit changes it."""
+    return row_hashes(shared).view(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows as they were read."""
+
+    store: Store
+    rows: pa.RecordBatch
+    source: str | None
+    old: NDArray[np.float32]
+    prints: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, store: Store, rows: pa.RecordBatch, source: str | None) -> Batch:
+        """`source` is the text column named at start, which the fingerprints are made of too."""
+        old = matrix(rows[store.vector])
+        sources = None if source is None else rows[source].to_pylist()
+        return cls(store, rows, source, old, fingerprints(old, sources))
+
+    @staticmethod
+    def columns(store: Store, source: str | None) -> list[str]:
+        """What has to be read of the store for a batch."""
+        return [store.vector, *([] if source is None else [source]), *KNOWN]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def ids(self) -> list[Id]:
+        return id_list(self.rows[self.store.id])
+
+    @property
+    def unusable(self) -> Flags:
+        """Rows whose old vector is missing, zero or not finite: nothing can be made of them."""
+        out = ~self.rows[self.store.vector].is_valid().to_numpy(zero_copy_only=False)
+        out[list(bad_rows(self.old))] = True
+        return np.asarray(out)
+
+    def state(self, value: State) -> Flags:
+        """Rows in this state."""
+        return np.array([one == value for one in self.rows[STATE].to_pylist()], bool)
+
+    @property
+    def changed(self) -> Flags:
+        """Rows with another old vector or source than the one their shared vector comes from."""
+        known = self.rows[PRINT].is_valid().to_numpy(zero_copy_only=False)
+        return np.asarray(known & (_integers(self.rows[PRINT]) != self.prints))
+
+    def stale(self, upgrade: str) -> Flags:
+        """Rows that have no shared vector, or one of another upgrade, or of what they were."""
+        ours = np.array([one == upgrade for one in self.rows[UPGRADE].to_pylist()], bool)
+        return np.asarray(~ours | self.changed)
+
+    def revisions(self) -> NDArray[np.int64]:
+        """How often each row's source has changed, this time counted in."""
+        return np.asarray(_integers(self.rows[REVISION]) + self.changed)
+
+    def take(self, keep: Flags) -> Batch:
+        """Some of the rows."""
+        rows = self.rows.filter(pa.array(keep))
+        return Batch(self.store, rows, self.source, self.old[keep], self.prints[keep])
+
+    def written(self, shared: NDArray[np.float32], state: State, upgrade: str) -> pa.RecordBatch:
+        """The rows to write: these shared vectors, and all that is to be known of them."""
+        count = len(self)
+        return pa.RecordBatch.from_pydict(
+            {
+                self.store.id: self.rows[self.store.id],
+                VECTOR: to_arrow(np.ascontiguousarray(shared, np.float32)),
+                STATE: pa.array([state] * count, pa.string()),
+                UPGRADE: pa.array([upgrade] * count, pa.string()),
+                PRINT: pa.array(self.prints),
+                SUM: pa.array(checksums(shared)),
+                REVISION: pa.array(self.revisions()),
+                TOKEN: self.rows[TOKEN],
+            }
+        )
+
+
+def _integers(column: pa.Array) -> NDArray[np.int64]:
+    return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)

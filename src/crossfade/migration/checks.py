@@ -1,0 +1,154 @@
+"""Is this store made of the upgrade's old vectors, and is the upgrade good enough for it?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossfade.backfill.folder import load_plan
+from crossfade.badrows import bad_rows
+from crossfade.errors import BadInput
+from crossfade.spaces import cosine
+from crossfade.stores import Description, Id, Store
+from crossfade.stores.rows import id_list, matrix
+from crossfade.upgrade import Upgrade
+
+# The verdicts that matter: new queries on old vectors now, on lifted ones after `forward`.
+INTENDED = ("B(new)/old", "B(new)/F(old)")
+SAMPLE = 1024
+_IDS_AT_ONCE = 100_000
+# A sample's mean turns with luck; another model's mean points somewhere else altogether.
+_SAME_MEAN = 0.5
+_TELLING_MEAN = 0.1
+_UNIT = 0.01
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found: `refusals` stop a migration unless forced, `warnings` are told."""
+
+    refusals: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def check_store(store: Store, found: Description, upgrade: Upgrade, source: str | None) -> Findings:
+    """Dimension, metric, normalization, and whether a sample looks like the old model's."""
+    refusals, warnings = [], []
+    if found.rows == 0:
+        raise BadInput("is empty", where=store.name, step="there is nothing to migrate")
+    if found.dim != upgrade.old_dim_:
+        raise BadInput(
+            f"{found.vector!r} has {found.dim} dimensions, and the upgrade's old model "
+            f"{upgrade.old_dim_}",
+            where=store.name,
+            step="name the column of old vectors with --vector, or use this store's own upgrade",
+        )
+    if source is not None and source not in found.columns:
+        raise BadInput(
+            f"has no column {source!r}",
+            where=store.name,
+            step=f"name the text column with --source: it has {', '.join(found.columns)}",
+        )
+    sample = sample_of(store, found.rows)
+    if not len(sample):
+        raise BadInput("has no usable old vectors", where=store.name, step="look at its rows")
+    lengths = np.linalg.norm(sample, axis=1)
+    unit = bool((np.abs(lengths - 1) < _UNIT).all())
+    normalization = upgrade.config_.old.normalization
+    if found.metric != "cosine" and normalization == "l2" and not unit:
+        refusals.append(
+            f"the store compares by {found.metric} vectors of lengths {lengths.min():.3g} to "
+            f"{lengths.max():.3g}, and the upgrade was made for unit vectors"
+        )
+    if found.metric == "cosine" and normalization == "none":
+        warnings.append("the upgrade keeps lengths, which a cosine store does not look at")
+    side = upgrade.forward_.reads
+    side.check_fingerprint(sample, upgrade.backward_.reads)
+    unit_sample = sample / lengths[:, None] if normalization == "l2" else sample
+    own = float(np.linalg.norm(side.mean)) / float(np.sqrt((unit_sample**2).sum(1).mean()))
+    likeness = cosine(unit_sample.mean(axis=0, dtype=np.float64), side.mean)
+    if own < _TELLING_MEAN:
+        warnings.append("the old model's mean tells nothing: whose vectors these are is unchecked")
+    elif likeness < _SAME_MEAN:
+        refusals.append(
+            f"these do not look like vectors of {upgrade.config_.old.model or 'the old model'}: "
+            f"their mean has cosine {likeness:.2f} to that of the pairs"
+        )
+    if upgrade.old_dim_ > upgrade.shared_dim_:
+        warnings.append(
+            f"before `forward`, new queries see all {upgrade.old_dim_} old dimensions but use "
+            f"{upgrade.shared_dim_}: scores differ a little from the evaluated ones"
+        )
+    return Findings(refusals, warnings)
+
+
+def sample_of(store: Store, rows: int) -> NDArray[np.float32]:
+    """About a thousand usable old vectors, evenly over the ids: rows are often sorted by kind."""
+    step = max(1, rows // SAMPLE)
+    ids: list[Id] = []
+    seen = 0
+    for batch in store.stream([], size=_IDS_AT_ONCE):
+        ids += id_list(batch[store.id])[-seen % step :: step]
+        seen += len(batch)
+    batch = store.read(ids[: 2 * SAMPLE], [store.vector])
+    vectors = matrix(batch[store.vector])
+    good = batch[store.vector].is_valid().to_numpy(zero_copy_only=False)
+    good[list(bad_rows(vectors))] = False
+    return np.asarray(vectors[good], np.float32)
+
+
+def check_verdict(upgrade: Upgrade, evaluation: Path | None, plan: Path | None) -> Findings:
+    """What an evaluation, the plan, or else the fit's own validation say of the upgrade."""
+    refusals, warnings = [], []
+    if plan is not None:
+        made = load_plan(plan, upgrade).plan
+        if made.recommendation == "do not upgrade":
+            refusals.append(f"the plan says do not upgrade: {made.reason}")
+    if evaluation is not None:
+        found = _evaluation(evaluation, upgrade)
+        for case in INTENDED:
+            verdict = found.get(case, {}).get("verdict")
+            if verdict == "not compatible":
+                refusals.append(f"{case} is not compatible by {evaluation.name}")
+            elif verdict != "compatible":
+                warnings.append(f"{case} is {verdict or 'not judged'} by {evaluation.name}")
+    elif plan is None:
+        scores = upgrade.validation_
+        for case in INTENDED:
+            below = {
+                m: (scores[case][m], best)
+                for m, best in scores.get("old/old", {}).items()
+                if m in scores.get(case, {}) and scores[case][m] < best
+            }
+            if below:
+                told = ", ".join(f"{m} {a:.1f} against {b:.1f}" for m, (a, b) in below.items())
+                refusals.append(f"{case} is below old/old on the fit's validation rows ({told})")
+        if not scores:
+            warnings.append("no verdict is known: run crossfade evaluate, and give its --json file")
+    return Findings(refusals, warnings)
+
+
+def _evaluation(path: Path, upgrade: Upgrade) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        verdicts: dict[str, Any] = found["verdicts"]
+        made_for = found["upgrade"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"is no evaluation ({error})",
+            where=path,
+            step="write it with: crossfade evaluate UPGRADE PAIRS --json FILE",
+        ) from None
+    told = made_for.get("hash", "")
+    if told != upgrade.hash_:
+        raise BadInput(
+            f"is of upgrade {str(told)[:12]}, and this one is {upgrade.hash_[:12]}",
+            where=path,
+            step="evaluate this upgrade",
+        )
+    return verdicts

@@ -1,0 +1,152 @@
+"""The second step: F(old) into the shared column of every row. Nothing but old vectors is needed.
+
+Run again it catches up: rows that came meanwhile are lifted, rows whose old vector or source has
+changed since are lifted anew, rows that are as they were are left alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from crossfade.errors import StoreError
+from crossfade.migration.ahead import ahead
+from crossfade.migration.batch import Batch
+from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, STATE, VECTOR
+from crossfade.migration.journal import Journal, save_journal
+from crossfade.stores import Id, Store
+from crossfade.stores.contract import ROWS
+from crossfade.stores.rows import id_list
+from crossfade.upgrade import Upgrade
+
+Progress = Callable[[int, int], None]
+Stop = Callable[[], bool]
+# A row that the application changes each time between our reading and our writing it.
+_ATTEMPTS = 8
+_UNUSABLE_NAMED = 10
+
+
+@dataclass
+class Lifted:
+    """What a run of `forward` did."""
+
+    looked_at: int = 0
+    written: int = 0
+    unusable: int = 0
+    first_unusable: list[Id] = field(default_factory=list)
+    left: list[Id] = field(default_factory=list)
+    seconds: float = 0.0
+    stopped: bool = False
+
+    @property
+    def rate(self) -> float:
+        return self.looked_at / self.seconds if self.seconds > 0 else 0.0
+
+
+def lift_all(
+    store: Store,
+    upgrade: Upgrade,
+    journal: Journal,
+    *,
+    progress: Progress | None = None,
+    stop: Stop = lambda: False,
+    size: int = ROWS,
+) -> tuple[Journal, Lifted]:
+    """Lift every row that needs it, from where an earlier run was cut off."""
+    begin, done = time.monotonic(), Lifted()
+    if journal.stage == "started":
+        journal = save_journal(store, journal.after("forward begun", stage="forwarding"))
+    total, ours = store.describe().rows, journal.upgrade[:HASH_LENGTH]
+    wanted = Batch.columns(store, journal.source)
+    for rows in ahead(store.stream(wanted, after=journal.cursor, size=size)):
+        _lift(store, upgrade, ours, Batch.of(store, rows, journal.source), done)
+        journal = save_journal(
+            store, journal.after(cursor=id_list(rows[store.id].slice(len(rows) - 1))[0])
+        )
+        if progress is not None:
+            progress(done.looked_at, total)
+        if stop():
+            done.stopped = True
+            break
+    if not done.stopped:
+        _catch_up(store, upgrade, journal, done, size)
+        if journal.stage == "forwarding":
+            store.build_index(VECTOR)
+        journal = journal.after(
+            f"{done.written:,} rows lifted",
+            stage="forward" if journal.stage == "forwarding" else journal.stage,
+            cursor=None,
+            unusable=done.unusable,
+            first_unusable=done.first_unusable,
+        )
+    done.seconds = time.monotonic() - begin
+    if done.looked_at:
+        journal = journal.after(rate=journal.rate | {"forward": done.rate})
+    return save_journal(store, journal), done
+
+
+def _lift(store: Store, upgrade: Upgrade, ours: str, batch: Batch, done: Lifted) -> None:
+    done.looked_at += len(batch)
+    bad = batch.unusable
+    empty = bad & ~batch.state(FORWARD) & ~batch.state(NEW)
+    if empty.any():
+        done.unusable += int(empty.sum())
+        room = _UNUSABLE_NAMED - len(done.first_unusable)
+        done.first_unusable += batch.take(empty).ids[:room]
+    todo = batch.take(batch.stale(ours) & ~bad)
+    if not len(todo):
+        return
+    written = store.write(todo.written(upgrade.forward(todo.old), FORWARD, ours))
+    done.written += written
+    if written < len(todo):
+        done.left += todo.ids
+
+
+def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, size: int) -> None:
+    """Rows that changed under our hands, and rows that came behind the cursor."""
+    columns, ours = Batch.columns(store, journal.source), journal.upgrade[:HASH_LENGTH]
+    for attempt in range(_ATTEMPTS):
+        todo, done.left = done.left, []
+        if store.tally(STATE).get(None, 0) > done.unusable:
+            done.unusable, done.first_unusable = 0, []
+            todo = list(dict.fromkeys([*todo, *missing(store, size)]))
+        if not todo:
+            return
+        time.sleep(0.05 * attempt)
+        looked_at = done.looked_at
+        for part in parts(todo, size):
+            rows = store.read(part, columns)
+            _lift(store, upgrade, ours, Batch.of(store, rows, journal.source), done)
+        done.looked_at = looked_at
+    if done.left:
+        raise StoreError(
+            f"row {done.left[0]!r} and {len(done.left) - 1} others change faster than they can be "
+            "written",
+            where=store.name,
+            step="run the command again when the store is calmer",
+        )
+
+
+def missing(store: Store, size: int = ROWS) -> Iterator[Id]:
+    """Ids of rows that have no shared vector."""
+    for rows in store.stream([STATE], size=size):
+        yield from id_list(rows.filter(pa.array(rows[STATE].is_null()))[store.id])
+
+
+def parts(ids: Iterable[Id], size: int) -> Iterator[list[Id]]:
+    """Ids in lists of at most `size`.
+
+    >>> list(parts([1, 2, 3], 2))
+    [[1, 2], [3]]
+    """
+    part: list[Id] = []
+    for one in ids:
+        part.append(one)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part

@@ -1,0 +1,281 @@
+"""`Migration`: an upgrade carried out on a store, step by step, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from crossfade.embedders import Embedder, VectorFile
+from crossfade.errors import BadInput
+from crossfade.migration import ending
+from crossfade.migration.backfill import Filled, Wanted, fill, prepare
+from crossfade.migration.forward import Lifted, Progress, Stop, lift_all
+from crossfade.migration.journal import Journal, load_journal, need_journal
+from crossfade.migration.search import Searcher
+from crossfade.migration.start import Outlook, begin, outlook
+from crossfade.migration.status import Status, status
+from crossfade.migration.through import Queries
+from crossfade.migration.verify import Verified, verify
+from crossfade.stores import Metric, Store, open_store
+from crossfade.upgrade import Upgrade
+
+T = TypeVar("T")
+
+
+def open_migrating(
+    place: str | Path,
+    *,
+    id: str | None = None,
+    vector: str | None = None,
+    metric: Metric | None = None,
+) -> Store:
+    """Open a store with the columns its migration has written down, if it is in one.
+
+    Finishing may have left only a column of the migration's own, which no one else would name.
+    """
+    if id is None and vector is None:
+        try:
+            store = open_store(place, metric=metric)
+        except BadInput:
+            # Between two acts of `finish` the old column may be gone already.
+            store = open_store(place, metric=metric, vector="crossfade_vector")
+    else:
+        store = open_store(place, id=id, vector=vector, metric=metric)
+    journal = load_journal(store)
+    if journal is not None and journal.stage not in ("rolled back", "finished"):
+        store.vector, store.metric = journal.vector, journal.metric
+        if journal.id != store.id:
+            store.close()
+            return open_store(place, id=journal.id, vector=journal.vector, metric=journal.metric)
+    return store
+
+
+class Migration:
+    """One store, one upgrade. Every step is journaled in the store and can be repeated.
+
+    >>> import lance, numpy as np, pyarrow as pa, tempfile
+    >>> from crossfade.files.arrow import to_arrow
+    >>> rng = np.random.default_rng(0)
+    >>> new = rng.normal(size=(300, 8)).astype("f4") + 1
+    >>> old = new[:, :4] + 0.1 * rng.normal(size=(300, 4)).astype("f4")
+    >>> upgrade = Upgrade(solver="closed_form").fit(old, new)
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = upgrade.save(folder / "upgrade")
+    >>> table = pa.table({"id": range(300), "vector": to_arrow(old)})
+    >>> _ = lance.write_dataset(table, folder / "items.lance")
+    >>> migration = Migration(folder / "items.lance", folder / "upgrade")
+    >>> _ = migration.start(force=True)
+    >>> migration.forward().written
+    300
+    >>> [hit.id for hit in migration.searcher().search(new[7], k=1)]
+    [7]
+    >>> migration.rollback().stage
+    'rolled back'
+    """
+
+    def __init__(
+        self,
+        store: Store | str | Path,
+        upgrade: Upgrade | str | Path | None = None,
+        *,
+        id: str | None = None,
+        vector: str | None = None,
+        metric: Metric | None = None,
+    ) -> None:
+        if isinstance(store, (str, Path)):
+            store = open_migrating(store, id=id, vector=vector, metric=metric)
+        self.store: Store = store
+        self._folder = Path(upgrade) if isinstance(upgrade, (str, Path)) else None
+        self._given = upgrade if isinstance(upgrade, Upgrade) else None
+        self._upgrade: Upgrade | None = None
+
+    @property
+    def journal(self) -> Journal:
+        """What the migration has written down, as it is now."""
+        return need_journal(self.store)
+
+    @property
+    def upgrade(self) -> Upgrade:
+        """The upgrade, checked against the one the migration was started with."""
+        if self._upgrade is None:
+            journal = load_journal(self.store)
+            if self._given is not None:
+                found, name = self._given, "the given upgrade"
+            else:
+                folder = self._folder
+                if folder is None and journal is not None:
+                    folder = Path(journal.upgrade_folder)
+                if folder is None:
+                    raise BadInput("which upgrade?", where=self.store.name, step="name its folder")
+                found, name = Upgrade.load(folder), str(folder)
+            over = journal is None or journal.stage == "rolled back"
+            if journal is not None and not over and journal.upgrade != found.hash_:
+                raise BadInput(
+                    f"is upgrade {found.hash_[:12]}, and the migration was started with "
+                    f"{journal.upgrade[:12]}",
+                    where=name,
+                    step="restore that one, or roll back and start with this one",
+                )
+            self._upgrade = found
+        return self._upgrade
+
+    def outlook(
+        self,
+        *,
+        source: str | None = None,
+        evaluation: Path | None = None,
+        plan: Path | None = None,
+        force: bool = False,
+    ) -> Outlook:
+        """What `start` would begin; nothing is written."""
+        return outlook(
+            self.store,
+            self._new_upgrade(),
+            source=source,
+            evaluation=evaluation,
+            plan=plan,
+            force=force,
+        )
+
+    def start(
+        self,
+        *,
+        source: str | None = None,
+        evaluation: Path | None = None,
+        plan: Path | None = None,
+        force: bool = False,
+    ) -> Outlook:
+        """Check, write the journal, add the columns."""
+        folder = self._folder
+        if folder is None:
+            raise BadInput("an upgrade in memory", step="save it and pass its folder")
+        with self.store.lock():
+            seen = self.outlook(source=source, evaluation=evaluation, plan=plan, force=force)
+            begin(self.store, self._new_upgrade(), folder, seen, source)
+        return seen
+
+    def forward(
+        self, *, progress: Progress | None = None, stop: Stop = lambda: False, size: int = 20_000
+    ) -> Lifted:
+        """F(old) into the shared column of every row that needs it."""
+        with self._holding() as journal:
+            if journal.stage not in ("started", "forwarding", "forward", "backfilling"):
+                raise BadInput(
+                    f"cannot be lifted in the stage {journal.stage!r}",
+                    where=self.store.name,
+                    step="see: crossfade migrate status",
+                )
+            # A kill between the journal and the columns leaves them for now.
+            self._columns(journal)
+            return lift_all(
+                self.store, self.upgrade, journal, progress=progress, stop=stop, size=size
+            )[1]
+
+    def backfill(
+        self,
+        embedder: Embedder,
+        wanted: Wanted | None = None,
+        *,
+        known: VectorFile | None = None,
+        progress: Progress | None = None,
+        stop: Stop = lambda: False,
+    ) -> Filled:
+        """New vectors, in the plan's order, until the planned share."""
+        with self._holding() as journal:
+            asked = wanted or Wanted()
+            ready = prepare(self.store, self.upgrade, journal, embedder, asked, progress)
+            return fill(
+                self.store,
+                self.upgrade,
+                ready,
+                embedder,
+                asked,
+                known=known,
+                progress=progress,
+                stop=stop,
+            )[1]
+
+    def backfill_outlook(self, embedder: Embedder, wanted: Wanted | None = None) -> dict[str, Any]:
+        """What `backfill` would do; the order is made, nothing is embedded or written."""
+        ready = prepare(self.store, self.upgrade, self.journal, embedder, wanted or Wanted())
+        task, found = ready.backfill, self.status()
+        if task is None:
+            raise BadInput("nothing is prepared", where=self.store.name)
+        goal = int(task.target * found.rows)
+        return {
+            "order": task.order,
+            "blend": task.blend,
+            "embedder": task.embedder,
+            "rows": found.rows,
+            "already_new": found.new,
+            "to_embed": max(0, goal - found.new),
+            "target": task.target,
+        }
+
+    def status(self) -> Status:
+        """Counts, rates, predicted quality, and the next command."""
+        return status(self.store, self.journal)
+
+    def verify(
+        self,
+        *,
+        embedder: Embedder | None = None,
+        queries: Queries | None = None,
+        progress: Progress | None = None,
+    ) -> Verified:
+        """Every row looked at, a sample recomputed, queries measured through the store."""
+        journal = self.journal
+        if journal.stage not in ("forward", "backfilling"):
+            raise BadInput(
+                f"cannot be verified in the stage {journal.stage!r}",
+                where=self.store.name,
+                step="see: crossfade migrate status",
+            )
+        return verify(
+            self.store,
+            self.upgrade,
+            journal,
+            embedder=embedder,
+            queries=queries,
+            progress=progress,
+        )
+
+    def finish(self) -> Journal:
+        """The shared column becomes the only one. This cannot be undone."""
+        return self._do(ending.finish)
+
+    def rollback(self) -> Journal:
+        """Back to the old vectors alone, from any point before `finish`."""
+        return self._do(ending.rollback)
+
+    def searcher(self, *, refresh: float = 1.0) -> Searcher:
+        """Search that fits whatever stage the store is in."""
+        return Searcher(self.store, self.upgrade, refresh=refresh)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def _new_upgrade(self) -> Upgrade:
+        if self._folder is None and self._given is None:
+            raise BadInput("which upgrade?", where=self.store.name, step="name its folder")
+        if self._upgrade is None:
+            given = self._given
+            self._upgrade = Upgrade.load(str(self._folder)) if given is None else given
+        return self._upgrade
+
+    def _columns(self, journal: Journal) -> None:
+        from crossfade.migration.columns import columns
+
+        if journal.stage in ("started", "forwarding"):
+            self.store.add_columns(columns(journal.shared_dim))
+
+    def _do(self, work: Callable[[Store, Journal], T]) -> T:
+        with self._holding() as journal:
+            return work(self.store, journal)
+
+    @contextmanager
+    def _holding(self) -> Iterator[Journal]:
+        with self.store.lock():
+            yield self.journal

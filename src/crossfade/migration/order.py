@@ -1,0 +1,136 @@
+"""In which order a store's rows are re-embedded: the plan's order, over the rows that are there."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crossfade.backfill.folder import PLAN, Loaded
+from crossfade.backfill.gallery import order_gallery
+from crossfade.backfill.orders import NEED_GROUPS
+from crossfade.errors import BadInput
+from crossfade.files import replacing
+from crossfade.migration.forward import Progress
+from crossfade.stores import Id, Store
+from crossfade.stores.rows import id_list
+from crossfade.upgrade import Upgrade
+
+GIVEN = "order.parquet"
+# Of an order made elsewhere so many ids must be the store's: rows come and go meanwhile.
+_AT_LEAST_KNOWN = 0.5
+_READ = 100_000
+
+
+def plan_hash(folder: Path) -> str:
+    """The hash of plan.json: another plan in the same folder is another plan."""
+    try:
+        return hashlib.sha256((folder / PLAN).read_bytes()).hexdigest()
+    except OSError as error:
+        raise BadInput(
+            f"is no plan ({error.strerror})", where=folder, step="name its folder"
+        ) from None
+
+
+def order_of(
+    store: Store,
+    upgrade: Upgrade,
+    loaded: Loaded,
+    folder: Path,
+    *,
+    labels: str | None = None,
+    priority: str | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """The file of ids, most urgent first.
+
+    `order.parquet` of the plan, where `crossfade plan --gallery` wrote one; else it is made from
+    the store's own old vectors, once, and kept beside the plan so that a resumed backfill goes on
+    in the same order.
+    """
+    given = folder / GIVEN
+    if given.is_file():
+        _check_known(store, given)
+        return given
+    name = hashlib.sha256(f"{store.name}/{plan_hash(folder)}".encode()).hexdigest()[:16]
+    made = folder / "orders" / f"{name}.parquet"
+    if not made.is_file():
+        needs = NEED_GROUPS & set(loaded.plan.order.split("+"))
+        if needs and loaded.groups is not None and loaded.groups.labelled and labels is None:
+            raise BadInput(
+                f"the plan's order {loaded.plan.order} goes by class",
+                where=store.name,
+                step="name the store's column of classes with --labels, or plan without labels",
+            )
+        made.parent.mkdir(exist_ok=True)
+        _make(store, upgrade, loaded, made, labels, priority, progress)
+    return made
+
+
+def ids_of(path: Path) -> Iterator[list[Id]]:
+    """The ids of an order, in pieces."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(_READ, columns=["id"]):
+            yield id_list(batch["id"])
+
+
+def _make(
+    store: Store,
+    upgrade: Upgrade,
+    loaded: Loaded,
+    target: Path,
+    labels: str | None,
+    priority: str | None,
+    progress: Progress | None,
+) -> None:
+    ids: list[Id] = []
+    extra: dict[str, list[Any]] = {name: [] for name in (labels, priority) if name is not None}
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        vectors = Path(scratch) / "old.parquet"
+        schema = pa.schema({"old": pa.list_(pa.float32(), upgrade.old_dim_)})
+        with pq.ParquetWriter(vectors, schema) as writer:
+            for batch in store.stream([store.vector, *extra]):
+                usable = batch.filter(batch[store.vector].is_valid())
+                ids += id_list(usable[store.id])
+                for name, values in extra.items():
+                    values += usable[name].to_pylist()
+                old = usable[store.vector].cast(schema.field("old").type)
+                writer.write_batch(pa.RecordBatch.from_arrays([old], schema=schema))
+        rows = Path(scratch) / "order.parquet"
+        order_gallery(
+            loaded,
+            upgrade,
+            vectors,
+            rows,
+            labels=None if labels is None else _codes(extra[labels]),
+            priority=None if priority is None else np.asarray(extra[priority], np.float64),
+            progress=progress,
+        )
+        place = pq.read_table(rows)["id"].to_numpy()
+    # Row numbers back into the store's own ids.
+    ordered = pa.array(ids).take(pa.array(place))
+    with replacing(target, overwrite=True) as temporary:
+        pq.write_table(pa.table({"id": ordered}), temporary)
+
+
+def _codes(values: Sequence[Any]) -> Any:
+    return np.unique(np.asarray(values), return_inverse=True)[1].astype(np.int64)
+
+
+def _check_known(store: Store, order: Path) -> None:
+    first = next(ids_of(order), [])[:2000]
+    if not first:
+        raise BadInput("holds no ids", where=order, step="make it again with --gallery")
+    known = len(store.read(first, []))
+    if known < _AT_LEAST_KNOWN * len(first):
+        raise BadInput(
+            f"is an order of other ids: of its first {len(first):,} the store has {known:,}",
+            where=order,
+            step="make it from this store's rows, with their ids",
+        )
