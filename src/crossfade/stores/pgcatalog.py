@@ -122,3 +122,25 @@ def _only(names: list[str], where: str) -> str:
         where=where,
         step="name one with --vector" if names else "is pgvector installed, and this its table?",
     )
+
+
+def columns_of(connection: Any, schema: str, table: str) -> list[Any]:
+    """Names and types of a table's columns, in their order; none if there is no such table."""
+    query = """
+        SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
+        JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
+        ORDER BY a.attnum
+    """
+    rows: list[Any] = connection.execute(query, [schema, table]).fetchall()
+    return rows
+
+
+def index_state(connection: Any, schema: str, name: str) -> str:
+    """`ready`, `broken` (its build was cut off) or `missing`."""
+    query = """
+        SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+    """
+    found = connection.execute(query, [schema, name]).fetchone()
+    return "missing" if found is None else "ready" if found[0] else "broken"

@@ -11,43 +11,28 @@ opened again and the statement repeated.
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crossfade.errors import BadInput, MissingExtra, StoreError
+from crossfade.errors import BadInput
 from crossfade.stores.contract import ROWS, TOKEN, Column, Description, Hit, Id, Metric, Where
-from crossfade.stores.locking import held_by_other
 from crossfade.stores.names import PREFIX, check_where
-from crossfade.stores.pgcatalog import KINDS, Catalog, read_catalog
+from crossfade.stores.pgcatalog import Catalog, columns_of, index_state, read_catalog
 from crossfade.stores.pgcopy import Kind, decode, encode
+from crossfade.stores.pgpromote import promote
+from crossfade.stores.pgsession import Connection, Session, sql
+from crossfade.stores.pgstatements import Said, Statements
 from crossfade.stores.rows import in_order
 
-try:
-    import psycopg
-    from psycopg import sql
-except ImportError as error:
-    raise MissingExtra("psycopg", extra="pgvector", need="a PostgreSQL store") from error
-
-_OPERATOR: dict[Metric, str] = {"cosine": "<=>", "l2": "<->", "dot": "<#>"}
-_CLASS: dict[Metric, str] = {
-    "cosine": "vector_cosine_ops",
-    "l2": "vector_l2_ops",
-    "dot": "vector_ip_ops",
-}
-_SQL_TYPE = {"text": "text", "integer": "bigint"}
 # pgvector's own limit for an HNSW index of float32 vectors.
 _LARGEST_INDEXED = 2000
-# What the application may wait for us where a change of its table needs a lock.
-_LOCK_TIMEOUT = "3s"
-T = TypeVar("T")
+_KINDS: dict[str, Kind] = {"text": "text", "bigint": "integer"}
 
 
 class PostgresStore:
@@ -65,122 +50,98 @@ class PostgresStore:
         metric: Metric | None = None,
         patience: float = 30.0,
     ) -> None:
-        self._url, self._patience = url, patience
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
         self.name = f"postgresql://{host}{parts.path}#{table}"
-        self._secret = unquote(parts.password or "")
-        self._open: psycopg.Connection[Any] | None = None
-        self._locked = False
+        self._session = Session(url, self.name, patience)
         try:
-            catalog = self._try(lambda c: read_catalog(c, unquote(table), id, vector, self.name))
+            self._catalog = self._look(unquote(table), id, vector)
         except BaseException:
             self.close()
             raise
-        self._known = catalog
-        self.id, self.vector = catalog.id, catalog.vector
-        self.metric: Metric = metric or catalog.metric or "cosine"
-        self._schema, self._name = catalog.schema, catalog.table
-        self._id_type = catalog.id_type
-        self._table = sql.Identifier(catalog.schema, catalog.table)
-        short = catalog.table.encode()[:40].decode(errors="ignore")
-        if short != catalog.table:
-            digest = hashlib.blake2b(catalog.table.encode(), digest_size=4)
-            short = f"{short}_{digest.hexdigest()}"
-        self._beside = f"{PREFIX}{short}"
-        self._side = sql.Identifier(catalog.schema, self._beside)
-        self._state = sql.Identifier(catalog.schema, f"{PREFIX}state")
+        self.id, self.vector = self._catalog.id, self._catalog.vector
+        self.metric: Metric = metric or self._catalog.metric or "cosine"
+
+    @property
+    def _words(self) -> Statements:
+        return Statements.of(self._catalog, self.metric)
 
     def describe(self) -> Description:
-        catalog = self._catalog()
-        count = sql.SQL("SELECT count(*) FROM {}").format(self._table)
+        words = self._words
+        self._catalog = found = self._look(f"{words.schema}.{words.name}", self.id, self.vector)
         return Description(
             kind=self.kind,
             name=self.name,
-            rows=self._one(count)[0],
+            rows=self._session.run(words.say("SELECT count(*) FROM {table}"))[0][0],
             id=self.id,
-            id_type="integer" if self._integer_ids else "text",
+            id_type="integer" if words.integer_ids else "text",
             vector=self.vector,
-            dim=catalog.dims[self.vector],
+            dim=found.dims[self.vector],
             metric=self.metric,
-            columns=tuple(catalog.kinds),
+            columns=tuple(found.kinds),
             added=tuple(self._added()),
-            indexed=tuple(catalog.indexed),
+            indexed=found.indexed,
         )
 
     def stream(
         self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
     ) -> Iterator[pa.RecordBatch]:
-        key = sql.SQL("t.{}").format(sql.Identifier(self.id))
-        order = key if self._integer_ids else sql.SQL('{}::text COLLATE "C"').format(key)
-        while True:
-            query = sql.SQL("{after} ORDER BY {order} LIMIT {size}").format(
-                after=sql.SQL("")
-                if after is None
-                else sql.SQL("WHERE {} > {}").format(order, sql.Literal(after)),
-                order=order,
-                size=sql.Literal(size),
-            )
-            batch = self._copy_out(columns, query)
-            if not len(batch):
-                return
-            yield batch
-            after = batch[self.id][-1].as_py()
+        # A connection of its own: the reader of a stream writes while the next batch comes in.
+        session = self._session.another()
+        try:
+            while True:
+                batch = self._copy_out(session, columns, self._words.after(after, size))
+                if not len(batch):
+                    return
+                yield batch
+                after = batch[self.id][-1].as_py()
+        finally:
+            session.close()
 
     def read(self, ids: Sequence[Id], columns: Sequence[str]) -> pa.RecordBatch:
-        wanted = sql.SQL("WHERE t.{} = ANY({}::{}[])").format(
-            sql.Identifier(self.id), sql.Literal(list(ids)), sql.SQL(self._id_type)
-        )
-        return in_order(pa.Table.from_batches([self._copy_out(columns, wanted)]), self.id, ids)
+        wanted = self._words.say("WHERE t.{id} = ANY({ids}::{type}[])", ids=sql.Literal(list(ids)))
+        found = self._copy_out(self._session, columns, wanted)
+        return in_order(pa.Table.from_batches([found]), self.id, ids)
 
     def add_columns(self, columns: Sequence[Column]) -> None:
-        for statement in self._add_statements(columns):
-            self._run(statement)
+        for statement in self._words.add(columns):
+            self._session.run(statement)
 
     def drop_columns(self, names: Sequence[str]) -> None:
         if not (there := self._added()):
             return
         if set(there) <= set(names):
-            self._run(sql.SQL("DROP TABLE IF EXISTS {}").format(self._side))
+            self._session.run(self._words.say("DROP TABLE IF EXISTS {side}"))
             return
         for name in names:
-            self._run(
-                sql.SQL("ALTER TABLE {} DROP COLUMN IF EXISTS {}").format(
-                    self._side, sql.Identifier(name)
-                )
-            )
+            drop = "ALTER TABLE {side} DROP COLUMN IF EXISTS {name}"
+            self._session.run(self._words.say(drop, name=sql.Identifier(name)))
 
     def write(self, rows: pa.RecordBatch) -> int:
         if not len(rows):
             return 0
-        added = self._added()
+        words, added = self._words, self._added()
         names = [name for name in added if name in rows.schema.names]
         given = [self.id, *names, *([TOKEN] if TOKEN in rows.schema.names else [])]
-        kinds: list[Kind] = ["integer" if self._integer_ids else "text"]
-        kinds += [added[name] for name in names]
+        kinds: list[Kind] = [words.id_kind, *(added[name] for name in names)]
         kinds += ["integer"] * (len(given) - len(kinds))
         data = encode([rows[name] for name in given], kinds)
 
-        def put(connection: psycopg.Connection[Any]) -> int:
+        def put(connection: Connection) -> int:
             with connection.transaction(), connection.cursor() as cursor:
-                cursor.execute(self._staging_statement())
-                fields = sql.SQL(", ").join(map(sql.Identifier, given))
-                into = sql.SQL("COPY crossfade_staging ({}) FROM STDIN (FORMAT BINARY)")
-                with cursor.copy(into.format(fields)) as copy:
+                cursor.execute(words.staging(added))
+                with cursor.copy(words.copy_in(given)) as copy:
                     copy.write(data)
-                cursor.execute(self._merge_statement(names, token=TOKEN in given))
+                cursor.execute(words.merge(names, token=TOKEN in given))
                 return cursor.rowcount
 
-        return self._try(put)
+        return self._session.doing(put)
 
     def tally(self, column: str) -> dict[str | None, int]:
-        rows = self._run(
-            sql.SQL(
-                "SELECT s.{column}, count(*) FROM {table} t LEFT JOIN {side} s USING ({id}) "
-                "GROUP BY 1"
-            ).format(column=sql.Identifier(column), **self._names())
+        count = (
+            "SELECT s.{name}, count(*) FROM {table} t LEFT JOIN {side} s USING ({id}) GROUP BY 1"
         )
-        return dict(rows)
+        return dict(self._session.run(self._words.say(count, name=sql.Identifier(column))))
 
     def search(
         self,
@@ -192,420 +153,166 @@ class PostgresStore:
         missing: str | None = None,
         columns: Sequence[str] = (),
     ) -> list[Hit]:
-        aside = column.startswith(PREFIX)
-        catalog = self._known
-        terms = [
-            sql.SQL("t.{} = ANY({})").format(sql.Identifier(name), sql.Literal(values))
-            for name, values in check_where(where, tuple(catalog.kinds)).items()
-        ]
-        if missing is not None:
-            terms.append(
-                sql.SQL("NOT EXISTS (SELECT FROM {side} m WHERE m.{id} = t.{id})").format(
-                    **self._names()
-                )
-            )
-        home = sql.SQL("{side} s JOIN {table} t USING ({id})" if aside else "{table} t")
-        vector = sql.SQL("{}.{}").format(sql.SQL("s" if aside else "t"), sql.Identifier(column))
-        literal = "[" + ",".join(map(repr, np.asarray(query, np.float32).tolist())) + "]"
-        distance = sql.SQL("({} {} {}::vector)").format(
-            vector, sql.SQL(_OPERATOR[self.metric]), sql.Literal(literal)
-        )
-        if not aside and catalog.halves:
-            distance = sql.SQL("({} {} {}::halfvec)").format(
-                vector, sql.SQL(_OPERATOR[self.metric]), sql.Literal(literal)
-            )
-        terms.append(sql.SQL("{} IS NOT NULL").format(vector))
-        statement = sql.SQL(
-            "SELECT t.{id}{cast}, {distance}{values} FROM {home} WHERE {terms} "
-            "ORDER BY {distance} LIMIT {k}"
-        ).format(
-            id=sql.Identifier(self.id),
-            cast=sql.SQL("" if self._integer_ids else "::text"),
-            distance=distance,
-            values=sql.SQL("").join(
-                sql.SQL(", t.{}").format(sql.Identifier(name)) for name in columns
-            ),
-            home=home.format(**self._names()),
-            terms=sql.SQL(" AND ").join(terms),
-            k=sql.Literal(k),
+        statement = self._words.search(
+            "[" + ",".join(map(repr, np.asarray(query, np.float32).tolist())) + "]",
+            column,
+            k,
+            half=self._catalog.halves and not column.startswith(PREFIX),
+            where=check_where(where, tuple(self._catalog.kinds)),
+            missing=missing is not None,
+            columns=columns,
         )
 
-        def ask(connection: psycopg.Connection[Any]) -> list[Any]:
+        def ask(connection: Connection) -> list[Any]:
             # An index looks at `ef_search` items and stops; k of them are wanted.
             connection.execute(f"SET hnsw.ef_search = {min(1000, max(100, 2 * k))}")
             return connection.execute(statement).fetchall()
 
         return [
             Hit(row[0], self._score(row[1]), dict(zip(columns, row[2:], strict=True)))
-            for row in self._try(ask)
+            for row in self._session.doing(ask)
         ]
 
     def build_index(self, column: str) -> None:
-        self._run(
-            sql.SQL(
-                "DELETE FROM {side} s "
-                "WHERE NOT EXISTS (SELECT FROM {table} t WHERE t.{id} = s.{id})"
-            ).format(**self._names())
+        orphans = (
+            "DELETE FROM {side} s WHERE NOT EXISTS (SELECT FROM {table} t WHERE t.{id} = s.{id})"
         )
-        self._index(self._side, self._beside, column)
-        self._run(sql.SQL("ANALYZE {}").format(self._side))
+        self._session.run(self._words.say(orphans))
+        self._index(self._words.beside, column)
+        self._session.run(self._words.say("ANALYZE {side}"))
 
     def promote(self, column: str, drop: Sequence[str]) -> str:
-        added = self._added()
-        if column not in added:
-            return self.vector
-        self._run(
-            sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} vector({})").format(
-                self._table, sql.Identifier(column), sql.SQL(str(self._side_dims()[column]))
-            ),
-            lock=True,
-        )
-        for index in self._catalog().vector_indexes:
-            if index != self._index_name(self._name, column):
-                self._run(
-                    sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(
-                        sql.Identifier(self._schema, index)
-                    )
-                )
-        while True:
-            self._copy_over(column)
-            self._index(self._table, self._name, column)
-            if self._try(lambda c: self._switch(c, column)):
-                self._catalog()
-                return self.vector
+        if column in self._added():
+            words = self._words
+            self._catalog = self._look(f"{words.schema}.{words.name}", self.id, self.vector)
+            promote(
+                self._session,
+                words,
+                column,
+                self.vector,
+                self._dims()[column],
+                self._catalog.vector_indexes,
+                lambda name: self._index(words.name, name),
+            )
+            self._catalog = self._look(f"{words.schema}.{words.name}", self.id, self.vector)
+        return self.vector
 
     def get(self, key: str) -> str | None:
-        if not self._there(f"{PREFIX}state"):
+        there = sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(
+            sql.Literal(self._words.say("{state}").as_string(None))
+        )
+        if not self._session.run(there)[0][0]:
             return None
-        query = sql.SQL("SELECT value FROM {} WHERE store = {} AND key = {}")
-        rows = self._run(query.format(self._state, sql.Literal(self._name), sql.Literal(key)))
-        return None if not rows else str(rows[0][0])
+        ask = "SELECT value FROM {state} WHERE store = {store} AND key = {key}"
+        rows = self._session.run(self._words.say(ask, key=sql.Literal(key)))
+        return str(rows[0][0]) if rows else None
 
     def put(self, key: str, value: str | None) -> None:
-        self._run(
-            sql.SQL(
-                "CREATE TABLE IF NOT EXISTS {} (store text, key text, value text NOT NULL, "
-                "PRIMARY KEY (store, key))"
-            ).format(self._state)
+        make = (
+            "CREATE TABLE IF NOT EXISTS {state} "
+            "(store text, key text, value text NOT NULL, PRIMARY KEY (store, key))"
         )
-        place = (sql.Literal(self._name), sql.Literal(key))
+        self._session.run(self._words.say(make))
+        given = {"key": sql.Literal(key), "value": sql.Literal(value)}
         if value is None:
-            query = sql.SQL("DELETE FROM {} WHERE store = {} AND key = {}")
-            self._run(query.format(self._state, *place))
+            forget = "DELETE FROM {state} WHERE store = {store} AND key = {key}"
+            self._session.run(self._words.say(forget, key=given["key"]))
             return
-        self._run(
-            sql.SQL(
-                "INSERT INTO {} VALUES ({}, {}, {}) "
-                "ON CONFLICT (store, key) DO UPDATE SET value = EXCLUDED.value"
-            ).format(self._state, *place, sql.Literal(value))
+        keep = (
+            "INSERT INTO {state} VALUES ({store}, {key}, {value}) "
+            "ON CONFLICT (store, key) DO UPDATE SET value = EXCLUDED.value"
         )
+        self._session.run(self._words.say(keep, **given))
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        self._try(self._take_lock)
-        self._locked = True
-        try:
-            yield
-        finally:
-            self._locked = False
-            with suppress(StoreError):
-                self._try(lambda c: c.execute("SELECT pg_advisory_unlock(%s)", [self._lock_key()]))
+    def lock(self) -> AbstractContextManager[None]:
+        return self._session.lock(f"{self._words.schema}.{self._words.name}")
 
     def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
-        names = [c.name for c in columns]
-        merge = self._merge_statement(names, token=True)
-        index = self._index_statement(self._side, self._beside, names[0])
-        written = [
-            "COPY crossfade_staging FROM STDIN (FORMAT BINARY)",
-            self._text(merge),
-        ]
-        return {
-            "start": [self._text(s) for s in self._add_statements(columns)],
-            "forward": [*written, self._text(index)],
+        words, names = self._words, [c.name for c in columns]
+        shared, old = sql.Identifier(names[0]), sql.Identifier(self.vector)
+        written = [words.copy_in([self.id, *names, TOKEN]), words.merge(names, token=True)]
+        said: dict[str, list[Said]] = {
+            "start": words.add(columns),
+            "forward": [*written, words.index(words.beside, names[0])],
             "backfill": written,
             "finish": [
-                f'ALTER TABLE "{self._name}" ADD COLUMN {names[0]} vector({columns[0].dim})',
-                f"{names[0]} brought over from {self._beside}, in batches",
-                self._text(self._index_statement(self._table, self._name, names[0])),
-                f'ALTER TABLE "{self._name}" DROP COLUMN "{self.vector}"',
-                f'ALTER TABLE "{self._name}" RENAME COLUMN {names[0]} TO "{self.vector}"',
-                f"DROP TABLE {self._beside}",
+                words.say(
+                    "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {shared} vector({dim})",
+                    shared=shared,
+                    dim=sql.SQL(str(columns[0].dim)),
+                ),
+                words.say(
+                    "UPDATE {table} t SET {shared} = s.{shared} FROM {side} s "
+                    "WHERE s.{id} = t.{id}",
+                    shared=shared,
+                ),
+                words.index(words.name, names[0]),
+                words.say("ALTER TABLE {table} DROP COLUMN {old}", old=old),
+                words.say(
+                    "ALTER TABLE {table} RENAME COLUMN {shared} TO {old}", shared=shared, old=old
+                ),
+                words.say("DROP TABLE {side}"),
             ],
-            "rollback": [f"DROP TABLE {self._beside}"],
+            "rollback": [words.say("DROP TABLE IF EXISTS {side}")],
         }
+        return {step: [one.as_string(None) for one in all_of] for step, all_of in said.items()}
 
     def close(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        self._session.close()
 
-    # The statements, each said in one place.
+    def _look(self, table: str, id: str | None, vector: str | None) -> Catalog:
+        return self._session.doing(lambda c: read_catalog(c, table, id, vector, self.name))
 
-    def _add_statements(self, columns: Sequence[Column]) -> list[sql.Composed]:
-        types = {c.name: _SQL_TYPE.get(c.kind, f"vector({c.dim})") for c in columns}
-        make = sql.SQL("CREATE TABLE IF NOT EXISTS {side} ({id} {type} PRIMARY KEY)")
-        out = [make.format(type=sql.SQL(self._id_type), **self._names())]
-        for name, kind in types.items():
-            add = sql.SQL("ALTER TABLE {side} ADD COLUMN IF NOT EXISTS {name} {type}")
-            out.append(add.format(name=sql.Identifier(name), type=sql.SQL(kind), **self._names()))
-        return out
-
-    def _staging_statement(self) -> sql.Composed:
-        """A table of this session's own that forgets its rows at the end of each transaction."""
-        columns = [
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(_SQL_TYPE.get(kind, "vector")))
-            for name, kind in self._added().items()
-        ]
-        return sql.SQL(
-            "CREATE TEMP TABLE IF NOT EXISTS crossfade_staging ({} {}, {}, {} bigint) "
-            "ON COMMIT DELETE ROWS"
-        ).format(
-            sql.Identifier(self.id),
-            sql.SQL("bigint" if self._integer_ids else "text"),
-            sql.SQL(", ").join(columns),
-            sql.Identifier(TOKEN),
-        )
-
-    def _merge_statement(self, names: Sequence[str], *, token: bool) -> sql.Composed:
-        listed = sql.SQL(", ").join(map(sql.Identifier, names))
-        return sql.SQL(
-            "INSERT INTO {side} ({id}, {listed}) SELECT t.{id}, {taken} "
-            "FROM crossfade_staging g JOIN {table} t ON t.{id} = g.{id}::{type}{unchanged} "
-            "ON CONFLICT ({id}) DO UPDATE SET {sets}"
-        ).format(
-            listed=listed,
-            taken=sql.SQL(", ").join(sql.SQL("g.{}").format(sql.Identifier(n)) for n in names),
-            type=sql.SQL(self._id_type),
-            unchanged=sql.SQL(f" WHERE t.xmin::text::bigint = g.{TOKEN}" if token else ""),
-            sets=sql.SQL(", ").join(
-                sql.SQL("{n} = EXCLUDED.{n}").format(n=sql.Identifier(n)) for n in names
-            ),
-            **self._names(),
-        )
-
-    def _index_statement(self, table: sql.Identifier, name: str, column: str) -> sql.Composed:
-        return sql.SQL("CREATE INDEX CONCURRENTLY {} ON {} USING hnsw ({} {})").format(
-            sql.Identifier(self._index_name(name, column)),
-            table,
-            sql.Identifier(column),
-            sql.SQL(_CLASS[self.metric]),
-        )
-
-    # The pieces of the longer acts.
-
-    def _copy_out(self, columns: Sequence[str], tail: sql.Composed) -> pa.RecordBatch:
-        catalog, added = self._known, self._added()
-        side_dims = self._side_dims() if any(c in added for c in columns) else {}
+    def _copy_out(self, session: Session, columns: Sequence[str], tail: Said) -> pa.RecordBatch:
+        known, added = self._catalog, self._added()
         wanted = [name for name in dict.fromkeys(columns) if name != self.id]
-        kinds: list[Kind] = ["integer" if self._integer_ids else "text"]
-        fields, dims = [], []
         for name in wanted:
-            if name not in added and name not in catalog.kinds:
+            if name not in added and name not in known.kinds:
                 raise BadInput(f"has no column {name!r}", where=self.name)
-            kind = added.get(name) or catalog.kinds[name]
-            kinds.append(kind)
-            if kind == "vector":
-                dims.append(side_dims[name] if name in added else catalog.dims[name])
-            source = sql.SQL("s" if name in added else "t")
-            cast = sql.SQL(KINDS[kind])
-            fields.append(sql.SQL(", {}.{}::{}").format(source, sql.Identifier(name), cast))
-        kinds.append("integer")
-        statement = sql.SQL(
-            "COPY (SELECT t.{id}::{id_cast}{fields}, t.xmin::text::bigint FROM {table} t {join} "
-            "{tail}) TO STDOUT (FORMAT BINARY)"
-        ).format(
-            id_cast=sql.SQL(KINDS[kinds[0]]),
-            fields=sql.SQL("").join(fields),
-            join=sql.SQL("LEFT JOIN {side} s USING ({id})").format(**self._names())
-            if any(c in added for c in wanted)
-            else sql.SQL(""),
-            tail=tail,
-            **self._names(),
-        )
+        kinds: dict[str, tuple[Kind, bool]] = {
+            name: (added.get(name) or known.kinds[name], name in added) for name in wanted
+        }
+        dims = known.dims | (self._dims() if any(aside for _, aside in kinds.values()) else {})
+        statement = self._words.copy_out(kinds, tail)
 
-        def fetch(connection: psycopg.Connection[Any]) -> bytes:
+        def fetch(connection: Connection) -> bytes:
             with connection.cursor() as cursor, cursor.copy(statement) as copy:
                 return b"".join(copy)
 
-        arrays = decode(self._try(fetch), kinds, dims)
+        travel: list[Kind] = [self._words.id_kind, *(kind for kind, _ in kinds.values()), "integer"]
+        vectors = [dims[name] for name, (kind, _) in kinds.items() if kind == "vector"]
+        arrays = decode(session.doing(fetch), travel, vectors)
         return pa.RecordBatch.from_arrays(arrays, names=[self.id, *wanted, TOKEN])
 
-    def _copy_over(self, column: str) -> None:
-        """Bring an added vector into the application's table, some thousand rows at a time."""
-        name = sql.Identifier(column)
-        statement = sql.SQL(
-            "UPDATE {table} t SET {column} = s.{column} FROM {side} s WHERE s.{id} = t.{id} AND "
-            "t.{id} IN (SELECT a.{id} FROM {table} a JOIN {side} b USING ({id}) "
-            "WHERE a.{column} IS DISTINCT FROM b.{column} LIMIT {rows})"
-        ).format(column=name, rows=sql.Literal(ROWS), **self._names())
-        while self._try(lambda c: c.execute(statement).rowcount):
-            pass
-
-    def _switch(self, connection: psycopg.Connection[Any], column: str) -> bool:
-        """Old out, shared in, in one transaction; False if a row came that has no shared vector."""
-        names = self._names() | {"column": sql.Identifier(column)}
-        with connection.transaction():
-            connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-            connection.execute(sql.SQL("LOCK TABLE {table}").format(**names))
-            behind = sql.SQL(
-                "SELECT bool_or(t.{column} IS DISTINCT FROM s.{column}), bool_or(s.{id} IS NULL) "
-                "FROM {table} t LEFT JOIN {side} s USING ({id})"
-            ).format(**names)
-            late, without = connection.execute(behind).fetchone() or (False, False)
-            if without:
-                raise StoreError(
-                    "rows came that have no shared vector yet",
-                    where=self.name,
-                    step="run: crossfade migrate forward, then finish again",
-                )
-            if late:
-                return False
-            vector = sql.Identifier(self.vector)
-            connection.execute(
-                sql.SQL("ALTER TABLE {table} DROP COLUMN {vector}").format(vector=vector, **names)
-            )
-            connection.execute(
-                sql.SQL("ALTER TABLE {table} RENAME COLUMN {column} TO {vector}").format(
-                    vector=vector, **names
-                )
-            )
-            connection.execute(sql.SQL("DROP TABLE {side}").format(**names))
-        return True
-
-    def _index(self, table: sql.Identifier, name: str, column: str) -> None:
-        dims = self._side_dims()
-        if dims.get(column, 0) > _LARGEST_INDEXED:
+    def _index(self, table: str, column: str) -> None:
+        if self._dims().get(column, 0) > _LARGEST_INDEXED:
             return
-        index = self._index_name(name, column)
-        state = self._run(
-            sql.SQL(
-                "SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-                "JOIN pg_namespace n ON n.oid = c.relnamespace "
-                "WHERE c.relname = {} AND n.nspname = {}"
-            ).format(sql.Literal(index), sql.Literal(self._schema))
-        )
-        if state and state[0][0]:
+        words = self._words
+        name = words.index_name(table, column)
+        state = self._session.doing(lambda c: index_state(c, words.schema, name))
+        if state == "ready":
             return
         # A build that was killed leaves an index that nobody may use.
-        drop = sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}")
-        self._run(drop.format(sql.Identifier(self._schema, index)))
-        self._run(self._index_statement(table, name, column))
-
-    def _index_name(self, table: str, column: str) -> str:
-        digest = hashlib.blake2b(f"{table}/{column}".encode(), digest_size=5).hexdigest()
-        return f"{PREFIX}{digest}_hnsw"
-
-    def _take_lock(self, connection: psycopg.Connection[Any]) -> None:
-        got = connection.execute("SELECT pg_try_advisory_lock(%s)", [self._lock_key()]).fetchone()
-        if got is None or not got[0]:
-            raise held_by_other(self.name)
-
-    def _lock_key(self) -> int:
-        digest = hashlib.blake2b(f"{self._schema}.{self._name}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big", signed=True)
-
-    # What is known of the tables.
-
-    @property
-    def _integer_ids(self) -> bool:
-        return self._id_type in ("smallint", "integer", "bigint")
-
-    def _catalog(self) -> Catalog:
-        found = self._try(
-            lambda c: read_catalog(
-                c, f"{self._schema}.{self._name}", self.id, self.vector, self.name
-            )
-        )
-        self._known = found
-        return found
+        self._session.run(words.drop_index(name))
+        self._session.run(words.index(table, column))
 
     def _added(self) -> dict[str, Kind]:
         """The added columns and their kinds, in the order they were added."""
-        rows = self._columns_beside()
-        known: dict[str, Kind] = {"text": "text", "bigint": "integer"}
-        return {name: known.get(kind, "vector") for name, kind in rows if name != self.id}
+        return {n: _KINDS.get(kind, "vector") for n, kind in self._beside() if n != self.id}
 
-    def _side_dims(self) -> dict[str, int]:
+    def _dims(self) -> dict[str, int]:
         return {
             name: int(kind[len("vector(") : -1])
-            for name, kind in self._columns_beside()
+            for name, kind in self._beside()
             if kind.startswith("vector(")
         }
 
-    def _columns_beside(self) -> list[Any]:
-        return self._run(
-            sql.SQL(
-                "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "
-                "JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n "
-                "ON n.oid = c.relnamespace WHERE n.nspname = {} AND c.relname = {} "
-                "AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
-            ).format(sql.Literal(self._schema), sql.Literal(self._beside))
-        )
-
-    def _there(self, table: str) -> bool:
-        query = sql.SQL("SELECT to_regclass({}) IS NOT NULL")
-        name = sql.Identifier(self._schema, table).as_string(None)
-        return bool(self._one(query.format(sql.Literal(name)))[0])
-
-    def _names(self) -> dict[str, Any]:
-        return {"table": self._table, "side": self._side, "id": sql.Identifier(self.id)}
+    def _beside(self) -> list[Any]:
+        words = self._words
+        return self._session.doing(lambda c: columns_of(c, words.schema, words.beside))
 
     def _score(self, distance: float) -> float:
         # pgvector gives 1 − cosine, the distance itself, and minus the inner product.
         if self.metric == "l2":
             return -distance * distance
         return -distance if self.metric == "dot" else 1.0 - distance
-
-    # Talking to the server.
-
-    def _text(self, statement: sql.Composable) -> str:
-        return statement.as_string(None)
-
-    def _run(self, statement: sql.SQL | sql.Composed, *, lock: bool = False) -> list[Any]:
-        def run(connection: psycopg.Connection[Any]) -> list[Any]:
-            connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT if lock else '0'}'")
-            cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
-
-        return self._try(run)
-
-    def _one(self, statement: sql.SQL | sql.Composed) -> Any:
-        return self._run(statement)[0]
-
-    def _try(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Do it, over a new connection if the old one broke, until patience ends."""
-        begin, pause = time.monotonic(), 0.1
-        while True:
-            try:
-                return work(self._connection())
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                timed_out = isinstance(error, psycopg.errors.LockNotAvailable)
-                broken = self._open is None or self._open.closed or self._open.broken
-                full = isinstance(error, psycopg.errors.DiskFull)
-                waited = time.monotonic() - begin + pause > self._patience
-                if full or waited or not (broken or timed_out):
-                    raise self._told(error) from None
-                if broken:
-                    self._open = None
-                time.sleep(pause)
-                pause = min(2 * pause, 2.0)
-            except psycopg.Error as error:
-                raise self._told(error) from None
-
-    def _connection(self) -> psycopg.Connection[Any]:
-        if self._open is None or self._open.closed:
-            self._open = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
-            # Filters are honoured behind the index: go on searching until k rows pass them.
-            with suppress(psycopg.Error):
-                self._open.execute("LOAD 'vector'")
-                self._open.execute("SET hnsw.iterative_scan = strict_order")
-            if self._locked:
-                self._take_lock(self._open)
-        return self._open
-
-    def _told(self, error: psycopg.Error) -> StoreError:
-        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        for secret in (self._url, self._secret):
-            if secret:
-                text = text.replace(secret, "…")
-        return StoreError(text, where=self.name, step="check the server, then repeat the command")
