@@ -20,6 +20,9 @@ except ImportError as error:
 
 # What the application may wait for us where a change of its table needs a lock.
 LOCK_TIMEOUT = "3s"
+# How often a busy server looks whether we are still there, and how long that takes at most.
+_LOOK_FOR_US = "500ms"
+_UNTIL_MISSED = 2.0
 Connection = psycopg.Connection[Any]
 T = TypeVar("T")
 
@@ -91,14 +94,22 @@ class Session:
             with suppress(psycopg.Error):
                 self._open.execute("LOAD 'vector'")
                 self._open.execute("SET hnsw.iterative_scan = strict_order")
+            with suppress(psycopg.Error):
+                self._open.execute(f"SET client_connection_check_interval = '{_LOOK_FOR_US}'")
             if self._locked is not None:
                 self._take(self._open, self._locked)
         return self._open
 
     def _take(self, connection: Connection, what: str) -> None:
-        got = connection.execute("SELECT pg_try_advisory_lock(%s)", [_key(what)]).fetchone()
-        if got is None or not got[0]:
-            raise held_by_other(self.name)
+        begin = time.monotonic()
+        while True:
+            got = connection.execute("SELECT pg_try_advisory_lock(%s)", [_key(what)]).fetchone()
+            if got is not None and got[0]:
+                return
+            # The server needs a moment to see that a killed process has gone.
+            if time.monotonic() - begin > _UNTIL_MISSED:
+                raise held_by_other(self.name)
+            time.sleep(0.1)
 
     def _told(self, error: psycopg.Error) -> StoreError:
         text = (str(error).strip().splitlines() or [type(error).__name__])[0]
