@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from crossfade.files.arrow import to_arrow
 
@@ -54,6 +56,51 @@ class LanceApp:
 
     def _open(self) -> Any:
         return self.database.open_table("items")
+
+
+class ParquetApp:
+    """A folder of Parquet files: inserts are new files, changes and deletes replace one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "items"
+        self.folder.mkdir(parents=True)
+        self.place = str(self.folder)
+
+    def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
+        table = _table(ids, bodies, kinds, old)
+        for part, first in enumerate(range(0, len(table), 25)):
+            self._write(f"part-{part}.parquet", table.slice(first, 25))
+
+    def insert(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
+        number = len(list(self.folder.glob("*.parquet")))
+        self._write(f"part-{number}.parquet", _table(ids, bodies, kinds, old))
+
+    def change(self, key: Any, body: str, old: np.ndarray) -> None:
+        name, table = self._find(key)
+        rows = table.to_pylist()
+        row = next(row for row in rows if row["id"] == key)
+        row.update(body=body, vector=old.tolist())
+        self._write(name, pa.Table.from_pylist(rows, table.schema))
+
+    def delete(self, key: Any) -> None:
+        name, table = self._find(key)
+        self._write(name, table.filter(pc.not_equal(table["id"], key)))
+
+    def old(self) -> dict[Any, np.ndarray]:
+        tables = [pq.read_table(path) for path in self.folder.glob("*.parquet")]
+        rows = [row for table in tables for row in table.select(["id", "vector"]).to_pylist()]
+        return {row["id"]: np.array(row["vector"], np.float32) for row in rows}
+
+    def _find(self, key: Any) -> tuple[str, pa.Table]:
+        for path in self.folder.glob("*.parquet"):
+            table = pq.read_table(path)
+            if key in table["id"].to_pylist():
+                return path.name, table
+        raise KeyError(key)
+
+    def _write(self, name: str, table: pa.Table) -> None:
+        pq.write_table(table, self.folder / f".{name}", row_group_size=10)
+        (self.folder / f".{name}").replace(self.folder / name)
 
 
 def _table(ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> pa.Table:

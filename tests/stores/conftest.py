@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.stores.apps import LanceApp
+from tests.stores.apps import LanceApp, ParquetApp
 
-APPS = {"lancedb": LanceApp}
+APPS = {
+    "lancedb": LanceApp,
+    "parquet": ParquetApp,
+}
 
 
 @pytest.fixture(params=sorted(APPS))
