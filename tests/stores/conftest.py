@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from tests.stores.apps import LanceApp, ParquetApp
+from tests.stores.apps import LanceApp, ParquetApp, QdrantApp
 
 APPS = {
     "lancedb": LanceApp,
     "parquet": ParquetApp,
+    "qdrant": QdrantApp,
 }
 
 
 @pytest.fixture(params=sorted(APPS))
 def app(request, tmp_path):
     """An application of each store in turn, with an empty store."""
-    return APPS[request.param](tmp_path)
+    made = APPS[request.param](tmp_path)
+    yield made
+    made.close()

@@ -108,9 +108,10 @@ class Snapshot:
             with self._opened(number) as handle:
                 parts.append(take(handle, rows, self._of(file, columns)))
             places.append(mine)
-        back = np.argsort(np.concatenate(places), kind="stable") if places else []
+        places.append(np.empty(0, np.int64))
+        back = np.argsort(np.concatenate(places), kind="stable")
         table = pa.concat_tables(parts, promote_options="permissive")
-        return table.select(list(columns)).take(pa.array(back, pa.int64()))
+        return table.select(list(columns)).take(pa.array(back))
 
     def scan(self, columns: Sequence[str]) -> Iterator[tuple[Rows, pa.RecordBatch]]:
         """All rows, file by file, as (positions, batch)."""

@@ -81,7 +81,9 @@ def live_in(snapshot: Snapshot, side: Sidecar) -> tuple[Live, Rows]:
 
 def dimension(snapshot: Snapshot, column: str) -> int:
     """How long the vectors of the application are."""
-    kind = snapshot.files[0].schema.field(column).type
+    # An empty file may be as old as it likes.
+    first = next((file for file in snapshot.files if len(file.ids)), snapshot.files[0])
+    kind = first.schema.field(column).type
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size)
     for _, batch in snapshot.scan([column]):
