@@ -5,29 +5,43 @@ Nothing here goes through Crossfade, so that the tests see stores as their appli
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from qdrant_client import models
 
 from crossfade.files.arrow import to_arrow
+from crossfade.stores.qdrant_place import local_client, release
+
+TEXT_IDS = ("b", "a", "it's", "Ä", 'quo"te', "z", "gone")
 
 
 class App(Protocol):
     """An application with a table of `id`, `body`, `kind` and old vectors."""
 
     place: str
+    text_ids: tuple[str, ...]
+    """Six ids for rows, and one that no row gets."""
+    unit_length: bool
+    """Whether the store keeps vectors at length one."""
 
     def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None: ...
     def insert(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None: ...
     def change(self, key: Any, body: str, old: np.ndarray) -> None: ...
     def delete(self, key: Any) -> None: ...
     def old(self) -> dict[Any, np.ndarray]: ...
+    def close(self) -> None: ...
 
 
 class LanceApp:
     """A LanceDB user."""
+
+    text_ids, unit_length = TEXT_IDS, False
 
     def __init__(self, folder: Path) -> None:
         import lancedb
@@ -52,12 +66,17 @@ class LanceApp:
         rows = self._open().to_arrow().select(["id", "vector"]).to_pylist()
         return {row["id"]: np.array(row["vector"], np.float32) for row in rows}
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
     def _open(self) -> Any:
         return self.database.open_table("items")
 
 
 class PostgresApp:
     """A pgvector user; every test has a database of its own on the session's server."""
+
+    text_ids, unit_length = TEXT_IDS, False
 
     def __init__(self, folder: Path) -> None:
         from tests.stores.postgres import fresh_database
@@ -93,6 +112,9 @@ class PostgresApp:
         rows = self.run("SELECT id, vector::text FROM items")
         return {key: np.array(numbers(text), np.float32) for key, text in rows}
 
+    def close(self) -> None:
+        """Every statement has a connection of its own."""
+
     def run(self, statement: str, *values: Any) -> list:
         import psycopg
 
@@ -103,6 +125,100 @@ class PostgresApp:
 
 def numbers(text: str) -> list[float]:
     return [float(part) for part in text.strip("[]").split(",")]
+
+
+class ParquetApp:
+    """A folder of Parquet files: inserts are new files, changes and deletes replace one."""
+
+    text_ids, unit_length = TEXT_IDS, False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "items"
+        self.folder.mkdir(parents=True)
+        self.place = str(self.folder)
+
+    def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
+        table = _table(ids, bodies, kinds, old)
+        for part, first in enumerate(range(0, len(table), 25)):
+            self._write(f"part-{part}.parquet", table.slice(first, 25))
+
+    def insert(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
+        number = len(list(self.folder.glob("*.parquet")))
+        self._write(f"part-{number}.parquet", _table(ids, bodies, kinds, old))
+
+    def change(self, key: Any, body: str, old: np.ndarray) -> None:
+        name, table = self._find(key)
+        rows = table.to_pylist()
+        row = next(row for row in rows if row["id"] == key)
+        row.update(body=body, vector=old.tolist())
+        self._write(name, pa.Table.from_pylist(rows, table.schema))
+
+    def delete(self, key: Any) -> None:
+        name, table = self._find(key)
+        self._write(name, table.filter(pc.not_equal(table["id"], key)))
+
+    def old(self) -> dict[Any, np.ndarray]:
+        tables = [pq.read_table(path) for path in self.folder.glob("*.parquet")]
+        rows = [row for table in tables for row in table.select(["id", "vector"]).to_pylist()]
+        return {row["id"]: np.array(row["vector"], np.float32) for row in rows}
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _find(self, key: Any) -> tuple[str, pa.Table]:
+        for path in self.folder.glob("*.parquet"):
+            table = pq.read_table(path)
+            if key in table["id"].to_pylist():
+                return path.name, table
+        raise KeyError(key)
+
+    def _write(self, name: str, table: pa.Table) -> None:
+        pq.write_table(table, self.folder / f".{name}", row_group_size=10)
+        (self.folder / f".{name}").replace(self.folder / name)
+
+
+class QdrantApp:
+    """A user of Qdrant's local mode, where all of a process share one client."""
+
+    # Qdrant's ids are integers or UUIDs, and under cosine it keeps vectors at length one.
+    text_ids = tuple(str(uuid.UUID(int=n << 96 | 7)) for n in (31, 4, 15, 926, 53, 58, 97))
+    unit_length = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "qdrant"
+        self.client = local_client(self.folder)
+        self.place = f"qdrant:{self.folder}#items"
+
+    def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
+        params = models.VectorParams(size=old.shape[1], distance=models.Distance.COSINE)
+        self.client.create_collection("items", vectors_config={"vector": params})
+        self.insert(ids, bodies, kinds, old)
+
+    def insert(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
+        rows = zip(ids, bodies, kinds, old, strict=True)
+        self.client.upsert(
+            "items",
+            [
+                models.PointStruct(
+                    id=key, vector={"vector": v.tolist()}, payload={"body": body, "kind": kind}
+                )
+                for key, body, kind, v in rows
+            ],
+        )
+
+    def change(self, key: Any, body: str, old: np.ndarray) -> None:
+        kind = self.client.retrieve("items", [key])[0].payload["kind"]
+        self.insert([key], [body], [kind], old[None])
+
+    def delete(self, key: Any) -> None:
+        self.client.delete("items", models.PointIdsList(points=[key]))
+
+    def old(self) -> dict[Any, np.ndarray]:
+        found, _ = self.client.scroll("items", limit=10_000, with_vectors=True)
+        return {record.id: np.array(record.vector["vector"], np.float32) for record in found}
+
+    def close(self) -> None:
+        release(self.folder)
 
 
 def _table(ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> pa.Table:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from tests.stores.apps import LanceApp, PostgresApp
+from tests.stores.apps import LanceApp, ParquetApp, PostgresApp, QdrantApp
 
-APPS = {"lancedb": LanceApp, "pgvector": PostgresApp}
+APPS = {
+    "lancedb": LanceApp,
+    "parquet": ParquetApp,
+    "pgvector": PostgresApp,
+    "qdrant": QdrantApp,
+}
 
 
 @pytest.fixture(params=sorted(APPS))
 def app(request, tmp_path):
     """An application of each store in turn, with an empty store."""
-    return APPS[request.param](tmp_path)
+    made = APPS[request.param](tmp_path)
+    yield made
+    made.close()

@@ -28,6 +28,8 @@ from crossfade.stores import TOKEN, Id, Store
 from crossfade.stores.rows import id_list, matrix
 
 Flags = NDArray[np.bool_]
+# In millionths: rounding of a product, not of a vector.
+_CLOSE = 20
 
 
 def fingerprints(old: NDArray[np.float32], sources: Sequence[Any] | None) -> NDArray[np.int64]:
@@ -45,8 +47,24 @@ def fingerprints(old: NDArray[np.float32], sources: Sequence[Any] | None) -> NDA
 
 
 def checksums(shared: NDArray[np.float32]) -> NDArray[np.int64]:
-    """One number per shared vector; a changed bit changes it."""
-    return row_hashes(shared).view(np.int64)
+    """One number per shared vector: its product with a fixed random vector, in millionths.
+
+    A store may keep vectors at length one, or as it likes in the last bit, so a hash of the bits
+    would not do; what retrieval could notice changes this number (see `damaged`).
+
+    >>> x = np.eye(2, 8, dtype=np.float32)
+    >>> damaged(checksums(x), x * np.float32(1.0000001)).tolist()
+    [False, False]
+    >>> damaged(checksums(x), x[::-1]).tolist()
+    [True, True]
+    """
+    weights = np.random.default_rng(20252).normal(size=shared.shape[1])
+    return np.rint(np.asarray(shared, np.float64) @ weights * 1e6).astype(np.int64)
+
+
+def damaged(sums: NDArray[np.int64], shared: NDArray[np.float32]) -> Flags:
+    """Rows whose vector is not the one its checksum was made of."""
+    return np.asarray(np.abs(sums - checksums(shared)) > _CLOSE)
 
 
 @dataclass(frozen=True, eq=False)

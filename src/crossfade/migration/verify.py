@@ -11,7 +11,7 @@ import numpy as np
 from crossfade.backfill.blend import blend
 from crossfade.embedders import Embedder, embed_checked
 from crossfade.migration.ahead import ahead
-from crossfade.migration.batch import Batch, checksums
+from crossfade.migration.batch import Batch, damaged
 from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, STATE, SUM, VECTOR
 from crossfade.migration.forward import Progress
 from crossfade.migration.journal import Journal
@@ -141,7 +141,7 @@ def _look(
         seen.rows += len(batch)
         seen.ours += int(there.sum())
         seen.new += int(batch.state(NEW).sum())
-        seen.damaged += ids[there & (sums != checksums(shared))].tolist()
+        seen.damaged += ids[there & damaged(sums, shared)].tolist()
         seen.changed += ids[there & batch.changed].tolist()
         seen.foreign += ids[there & stale & ~batch.changed].tolist()
         picked = rng.random(len(batch)) < SAMPLE / max(total, 1)

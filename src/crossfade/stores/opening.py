@@ -70,11 +70,14 @@ def safe_name(url: str) -> str:
 
     >>> safe_name("postgresql://app:secret@db:5432/shop?sslkey=x#items")
     'postgresql://db:5432/shop#items'
+    >>> safe_name("qdrant:shop/db#items")
+    'qdrant:shop/db#items'
     """
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     fragment = f"#{parts.fragment}" if parts.fragment else ""
-    return f"{parts.scheme}://{host}{parts.path}{fragment}"
+    slashes = "//" if parts.netloc else ""
+    return f"{parts.scheme}:{slashes}{host}{parts.path}{fragment}"
 
 
 def _named(value: str, what: str, text: str) -> str:

@@ -1,0 +1,274 @@
+"""A plain folder of Parquet files, which the application adds, replaces (by renaming) and deletes.
+
+Which rows there are is told by the application's files alone, and they are not touched before
+`promote`. Added columns live beside them, in `_crossfade`. Searches go through all vectors, a few
+thousand at a time; streaming is fastest where ids rise along the files.
+
+The token of a row is that of its file: it changes when the file is replaced. It is compared just
+before a batch gets its name; a file that is replaced in the instant between is not noticed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from crossfade.errors import BadInput, StoreError
+from crossfade.files.arrow import is_vector_type
+from crossfade.stores.contract import ROWS, TOKEN, Column, Description, Hit, Id, Metric, Where
+from crossfade.stores.locking import folder_lock
+from crossfade.stores.names import check_name
+from crossfade.stores.parquet_base import Base, Snapshot, base_paths
+from crossfade.stores.parquet_delta import Sidecar
+from crossfade.stores.parquet_promote import promote_files
+from crossfade.stores.parquet_rows import Changed, Rows, places, vectors
+from crossfade.stores.parquet_search import all_vectors, allowed, dimension, live_in, nearest
+from crossfade.stores.rows import one_batch
+from crossfade.stores.values import FileValues
+
+SIDE = "_crossfade"
+_TRIES = 20
+T = TypeVar("T")
+
+
+class ParquetStore:
+    """A folder of Parquet files."""
+
+    kind = "parquet"
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        id: str | None = None,
+        vector: str | None = None,
+        metric: Metric | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.name = str(path)
+        self.metric: Metric = metric or "cosine"
+        self.id = check_name(id or "id", "column")
+        self._base = Base(self.path, self.id)
+        self._side = Sidecar(self.path / SIDE)
+        self._values = FileValues(self.path / SIDE / "values.json")
+        files = self._base.now().files
+        self.vector = check_name(vector or _the_vector(files[0].schema, files[0].path), "column")
+        for file in files:
+            _check_vector(file.schema, self.vector, file.path)
+
+    def describe(self) -> Description:
+        snapshot = self._base.now()
+        return Description(
+            kind=self.kind,
+            name=self.name,
+            rows=len(snapshot.ids),
+            id=self.id,
+            id_type="integer" if pa.types.is_integer(snapshot.ids.type) else "text",
+            vector=self.vector,
+            dim=self._steady(lambda now: dimension(now, self.vector)),
+            metric=self.metric,
+            columns=tuple(snapshot.schema.names),
+            added=tuple(self._side.columns()),
+            indexed=(),
+        )
+
+    def stream(
+        self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        while True:
+            batch = self._steady(partial(self._next, after=after, size=size, columns=columns))
+            if not len(batch):
+                return
+            yield batch
+            after = batch[self.id][-1].as_py()
+
+    def read(self, ids: Sequence[Id], columns: Sequence[str]) -> pa.RecordBatch:
+        def found(snapshot: Snapshot) -> pa.RecordBatch:
+            at = places(pa.array(ids, snapshot.ids.type), snapshot.ids)
+            return self._rows(snapshot, at[at >= 0], columns)
+
+        return self._steady(found)
+
+    def add_columns(self, columns: Sequence[Column]) -> None:
+        for column in columns:
+            check_name(column.name)
+        self._side.add(columns)
+
+    def drop_columns(self, names: Sequence[str]) -> None:
+        self._side.drop(names)
+
+    def write(self, rows: pa.RecordBatch) -> int:
+        known = self._side.columns()
+
+        def written(snapshot: Snapshot) -> int:
+            ids = rows[self.id].cast(snapshot.ids.type)
+            at = places(ids, snapshot.ids)
+            good = at >= 0
+            if TOKEN in rows.schema.names:
+                good[good] = snapshot.tokens(at[good]) == rows[TOKEN].to_numpy()[good]
+            if good.any():
+                kept = rows.filter(pa.array(good))
+                values = {n: kept[n].cast(column.arrow) for n, (column, _) in known.items()}
+                kept_ids = ids.filter(pa.array(good))
+                self._side.append(
+                    kept_ids, values, lambda: self._base.now().files == snapshot.files
+                )
+            return int(good.sum())
+
+        return self._steady(written)
+
+    def tally(self, column: str) -> dict[str | None, int]:
+        def counted(snapshot: Snapshot) -> Counter[str | None]:
+            counts: Counter[str | None] = Counter()
+            live, there = live_in(snapshot, self._side)
+            for rows, values in live.scan(*self._side.columns()[column]):
+                kept = values.filter(pa.array(there[rows] >= 0)).drop_null()
+                counts.update({v["values"]: v["counts"] for v in kept.value_counts().to_pylist()})
+            if rest := len(snapshot.ids) - counts.total():
+                counts[None] = rest
+            return counts
+
+        return dict(self._steady(counted))
+
+    def search(
+        self,
+        query: NDArray[np.float32],
+        *,
+        column: str,
+        k: int,
+        where: Where | None = None,
+        missing: str | None = None,
+        columns: Sequence[str] = (),
+    ) -> list[Hit]:
+        query = np.asarray(query, np.float32)
+
+        def found(snapshot: Snapshot) -> list[Hit]:
+            keep = allowed(snapshot, self._side, where, missing)
+            parts = all_vectors(snapshot, self._side, column)
+            at, best = nearest(parts, query, self.metric, keep, k)
+            rows = self._rows(snapshot, at, columns).to_pylist()
+            return [
+                Hit(row[self.id], float(score), {name: row[name] for name in columns})
+                for row, score in zip(rows, best, strict=True)
+            ]
+
+        return self._steady(found)
+
+    def build_index(self, column: str) -> None:
+        """Nothing to build: a search goes through all vectors."""
+
+    def promote(self, column: str, drop: Sequence[str]) -> str:
+        """Put the shared vectors in place of the old ones, file by file, each whole or not at all.
+
+        The application should not replace files meanwhile: one that it replaces in the instant
+        before ours takes its place is lost.
+        """
+        known = self._side.columns()
+        if column in known:
+            live = self._side.live()
+            promote_files(
+                self.path,
+                self.path / SIDE,
+                self.id,
+                self.vector,
+                lambda ids: live.read(places(ids, live.ids.cast(ids.type)), *known[column]),
+            )
+        self._side.drop([column, *drop])
+        (self.path / SIDE / "promote.json").unlink(missing_ok=True)
+        return self.vector
+
+    def get(self, key: str) -> str | None:
+        return self._values.get(key)
+
+    def put(self, key: str, value: str | None) -> None:
+        self._values.put(key, value)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        with folder_lock(self.path / SIDE / "lock", self.name):
+            self._side.clean()
+            yield
+
+    def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
+        side = f"{self.path / SIDE}"
+        added = ", ".join(f"{c.name}: {c.arrow}" for c in columns)
+        write = [f"write {side}/NNNNNNNN-NNNNNNNN.parquet  -- {self.id}, {added}"]
+        return {
+            "start": [f"make {side}/columns.json  -- {added}"],
+            "forward": write,
+            "backfill": write,
+            "finish": [
+                f"rewrite {path}  -- {columns[0].name} for {self.vector}"
+                for path in base_paths(self.path)
+            ],
+            "rollback": [f"delete {side}/*.parquet"],
+        }
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _steady(self, act: Callable[[Snapshot], T]) -> T:
+        """What `act` gives for the rows of one moment; again if files changed under it."""
+        for _ in range(_TRIES):
+            try:
+                with self._base.now().held() as snapshot:
+                    return act(snapshot)
+            except Changed:
+                continue
+        raise StoreError("its files keep changing", where=self.name, step="try again later")
+
+    def _next(
+        self, snapshot: Snapshot, after: Id | None, size: int, columns: Sequence[str]
+    ) -> pa.RecordBatch:
+        """The rows after an id, as they are now."""
+        first, end = 0, len(snapshot.ids)
+        if after is not None:
+            first = bisect_right(range(end), after, key=lambda at: snapshot.ids[at].as_py())
+        return self._rows(snapshot, np.arange(first, min(first + size, end)), columns)
+
+    def _rows(self, snapshot: Snapshot, positions: Rows, columns: Sequence[str]) -> pa.RecordBatch:
+        """Rows as the contract wants them: (id, *columns, TOKEN)."""
+        known = self._side.columns()
+        own = [name for name in columns if name not in known and name != self.id]
+        table = snapshot.read(positions, own)
+        ids = snapshot.ids.take(pa.array(positions))
+        live = self._side.live() if len(own) < len(columns) else None
+        out: dict[str, Any] = {self.id: ids}
+        for name in columns:
+            if name in known and live is not None:
+                at = places(ids, live.ids.cast(ids.type))
+                out[name] = live.read(at, *known[name])
+            elif name == self.vector:
+                out[name] = vectors(table[name], dimension(snapshot, self.vector), self.name)
+            elif name != self.id:
+                out[name] = table[name]
+        out[TOKEN] = pa.array(snapshot.tokens(positions))
+        return one_batch(pa.table(out))
+
+
+def _the_vector(schema: pa.Schema, where: Path) -> str:
+    found = [field.name for field in schema if is_vector_type(field.type)]
+    if len(found) == 1:
+        return str(found[0])
+    raise BadInput(
+        f"has {len(found)} vector columns" if found else "has no vector column",
+        where=where,
+        step=f"name one with --vector: its columns are {', '.join(schema.names)}",
+    )
+
+
+def _check_vector(schema: pa.Schema, name: str, where: Path) -> None:
+    step = f"its columns are {', '.join(schema.names)}"
+    if name not in schema.names:
+        raise BadInput(f"has no column {name!r}", where=where, step=step)
+    if not is_vector_type(schema.field(name).type):
+        raise BadInput(f"{name!r} holds no vectors", where=where, step=step)

@@ -1,0 +1,346 @@
+"""Qdrant: a collection on a server (1.18 or newer), or in a folder by the client's local mode.
+
+The shared vectors become a named vector of the same collection, bookkeeping goes into payload
+fields that begin with `crossfade_`. An upsert by the application replaces a whole point, and so
+takes these away with the old content: such a row counts as new. Under cosine Qdrant keeps vectors
+at length one.
+
+Rows go in pieces, first their vectors, then their bookkeeping, and a row counts as written when it
+has the latter. Qdrant has no version of a row: the token is a hash of the old vector and of the
+application's payload, which `write` compares just before it writes. A change in the instant between
+is not noticed by the write; a deleted row does not come back even then.
+
+Ids are those of the points, integers or UUIDs. A single vector without a name is called `vector`
+here; when it is promoted it really gets that name. A server goes on taking vectors without a name
+when there is a named one beside them; local mode does not, so it is refused there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from crossfade.errors import BadInput
+from crossfade.stores.contract import ROWS, TOKEN, Column, Description, Hit, Id, Metric, Where
+from crossfade.stores.locking import folder_lock
+from crossfade.stores.names import PREFIX, check_name
+from crossfade.stores.qdrant_place import connect, telling
+from crossfade.stores.qdrant_points import PIECE, Points
+from crossfade.stores.qdrant_rows import (
+    UNNAMED,
+    check_collection,
+    condition,
+    point_id,
+    tokens,
+    values_of,
+    vectors_of,
+)
+from crossfade.stores.qdrant_state import State
+from crossfade.stores.rows import matrix
+
+_METRICS: dict[str, Metric] = {"Cosine": "cosine", "Euclid": "l2", "Dot": "dot"}
+_ADDED, _PROMOTING = "columns", "promoting"
+_SAMPLE = 100
+
+
+class QdrantStore:
+    """A collection of a Qdrant."""
+
+    kind = "qdrant"
+    id = "id"
+
+    def __init__(
+        self,
+        url: str,
+        collection: str,
+        *,
+        id: str | None = None,
+        vector: str | None = None,
+        metric: Metric | None = None,
+    ) -> None:
+        self._collection = check_collection(collection)
+        self._place = connect(url)
+        self._real = UNNAMED
+        self.name = f"{self._place.name}#{collection}"
+        try:
+            if id not in (None, self.id):
+                raise BadInput(
+                    f"{id!r} cannot be the id", where=self.name, step="Qdrant's own ids are used"
+                )
+            self._client = self._place.client
+            self._state = State(self._place, collection)
+            self._points = Points(self._client, collection, self.name)
+            with telling(self.name):
+                if not self._client.collection_exists(collection):
+                    raise BadInput("there is no such collection", where=self.name)
+            self.vector = self._the_vector(vector)
+            self.metric: Metric = self._the_metric(metric)
+        except BaseException:
+            self._place.close()
+            raise
+
+    def describe(self) -> Description:
+        vectors = self._points.vectors()
+        with telling(self.name):
+            info = self._client.get_collection(self._collection)
+            some, _ = self._client.scroll(self._collection, limit=_SAMPLE)
+        fields = [*info.payload_schema, *(key for record in some for key in record.payload)]
+        own = [name for name in dict.fromkeys(fields) if not name.startswith(PREFIX)]
+        return Description(
+            kind=self.kind,
+            name=self.name,
+            rows=self._points.count(),
+            id=self.id,
+            id_type="text" if some and isinstance(some[0].id, str) else "integer",
+            vector=self.vector,
+            dim=self._dim(vectors),
+            metric=self.metric,
+            columns=(self.id, self.vector, *own),
+            added=tuple(self._added()),
+            indexed=tuple(vectors) if info.indexed_vectors_count else (),
+        )
+
+    def stream(
+        self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        key = None if after is None else point_id(after)
+        kind: type | None = None
+        while records := self._points.after(key, size):
+            kind = kind or type(records[0].id)
+            if any(type(record.id) is not kind for record in records):
+                raise BadInput(
+                    "has integers and UUIDs as ids", where=self.name, step="use one of the two"
+                )
+            yield self._batch(records, columns)
+            key = records[-1].id
+
+    def read(self, ids: Sequence[Id], columns: Sequence[str]) -> pa.RecordBatch:
+        return self._batch(self._points.given(ids), columns)
+
+    def add_columns(self, columns: Sequence[Column]) -> None:
+        added = self._added()
+        for column in columns:
+            if check_name(column.name) in added:
+                continue
+            if column.kind == "vector":
+                self._refuse_unnamed()
+                distance = self._points.vectors()[self._real].distance
+                self._points.create_vector(column.name, column.dim, distance)
+            elif self._place.folder is None:
+                schema = "keyword" if column.kind == "text" else "integer"
+                with telling(self.name):
+                    self._client.create_payload_index(self._collection, column.name, schema)
+            added[column.name] = column
+        self._remember(added)
+
+    def drop_columns(self, names: Sequence[str]) -> None:
+        added, vectors = self._added(), self._points.vectors()
+        for name in names:
+            # A vector may be there and not yet be noted, if its making was cut short.
+            if name in vectors and name.startswith(PREFIX):
+                self._points.delete_vector(name)
+            elif name in added and added[name].kind != "vector":
+                self._points.drop_field(name, indexed=self._place.folder is None)
+        self._remember({n: c for n, c in added.items() if n not in names})
+
+    def write(self, rows: pa.RecordBatch) -> int:
+        added = self._added()
+        vectors = {n: matrix(rows[n]) for n, c in added.items() if c.kind == "vector"}
+        fields = {n: rows[n].to_pylist() for n, c in added.items() if c.kind != "vector"}
+        ids = [point_id(key) for key in rows[self.id].to_pylist()]
+        given = rows[TOKEN].to_pylist() if TOKEN in rows.schema.names else None
+        written = 0
+        for first in range(0, len(rows), PIECE):
+            place = {key: first + n for n, key in enumerate(ids[first : first + PIECE])}
+            now = self.read([key for key in place if key is not None], [])
+            told = {}
+            for key, token in zip(now[self.id].to_pylist(), now[TOKEN].to_pylist(), strict=True):
+                at = place[key]
+                if given is None or given[at] == token:
+                    told[key] = (
+                        {name: values[at].tolist() for name, values in vectors.items()},
+                        {name: values[at] for name, values in fields.items()},
+                    )
+            written += self._points.update(told)
+        return written
+
+    def tally(self, column: str) -> dict[str | None, int]:
+        with telling(self.name):
+            found = self._client.facet(self._collection, column, limit=1000, exact=True).hits
+        counts: dict[str | None, int] = {str(hit.value): hit.count for hit in found}
+        if rest := self._points.count() - sum(counts.values()):
+            counts[None] = rest
+        return counts
+
+    def search(
+        self,
+        query: NDArray[np.float32],
+        *,
+        column: str,
+        k: int,
+        where: Where | None = None,
+        missing: str | None = None,
+        columns: Sequence[str] = (),
+    ) -> list[Hit]:
+        from qdrant_client import models
+
+        kept = condition(where, self._points.has_field)
+        if missing is not None:
+            kept.append(
+                models.Filter(must_not=[models.HasVectorCondition(has_vector=missing)])
+                if missing in self._points.vectors()
+                else models.IsEmptyCondition(is_empty=models.PayloadField(key=missing))
+            )
+        with telling(self.name):
+            points = self._client.query_points(
+                self._collection,
+                query=np.asarray(query, np.float32).tolist(),
+                using=self._called(column) or None,
+                limit=k,
+                query_filter=models.Filter(must=kept) if kept else None,
+                with_payload=bool(columns),
+            ).points
+        return [
+            Hit(
+                point.id,
+                -(point.score**2) if self.metric == "l2" else point.score,
+                {name: (point.payload or {}).get(name) for name in columns},
+            )
+            for point in points
+        ]
+
+    def build_index(self, column: str) -> None:
+        """Nothing to ask for: a server indexes vectors as they come, local mode never does."""
+
+    def promote(self, column: str, drop: Sequence[str]) -> str:
+        """Make the old vector anew with the shared vectors in it, then drop the shared one.
+
+        From the first moment to the last the old name finds nothing or a part: searches go by
+        `column` until this is done. Killed, it starts again from the shared vectors, which go last.
+        """
+        vectors = self._points.vectors()
+        if column in vectors:
+            self._state.put(_PROMOTING, self.vector)
+            self._points.delete_vector(self._real)
+            self._real = self.vector
+            shared = vectors[column]
+            self._points.create_vector(self.vector, shared.size, shared.distance)
+            self._points.copy(column, self.vector)
+        self.drop_columns([column, *drop])
+        self._state.put(_PROMOTING, None)
+        return self.vector
+
+    def get(self, key: str) -> str | None:
+        return self._state.get(f"value/{key}")
+
+    def put(self, key: str, value: str | None) -> None:
+        self._state.put(f"value/{key}", value)
+
+    def lock(self) -> AbstractContextManager[None]:
+        if self._place.folder is None:
+            return self._state.lease()
+        return folder_lock(self._place.folder / f".{self._collection}.crossfade.lock", self.name)
+
+    def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
+        path = f"/collections/{self._collection}"
+        shared, fields = columns[0], ", ".join(c.name for c in columns[1:])
+        write = [f"POST {path}/points/batch  -- update_vectors {shared.name}; set_payload {fields}"]
+        drop = [
+            f"DELETE {path}/vectors/{shared.name}",
+            f"POST {path}/points/payload/delete  -- {fields}",
+        ]
+        old = self._real or "(unnamed)"
+        return {
+            "start": [f"PUT {path}/vectors/{shared.name}  -- {shared.dim} dimensions"],
+            "forward": write,
+            "backfill": write,
+            "finish": [
+                f"DELETE {path}/vectors/{old}",
+                f"PUT {path}/vectors/{self.vector}  -- {shared.dim} dimensions",
+                f"PUT {path}/points/vectors  -- {self.vector} from {shared.name}",
+                *drop,
+            ],
+            "rollback": drop,
+        }
+
+    def close(self) -> None:
+        self._place.close()
+
+    def _the_vector(self, wanted: str | None) -> str:
+        """The name of the old vectors, and in `_real` the one that Qdrant has for them."""
+        vectors = self._points.vectors()
+        own = [name or "vector" for name in vectors if not name.startswith(PREFIX)]
+        name = wanted or self._state.get(_PROMOTING)
+        if name is None:
+            if len(own) != 1:
+                raise BadInput(
+                    f"has {len(own)} vectors" if own else "has no vectors",
+                    where=self.name,
+                    step=f"name one with --vector: {', '.join(own)}",
+                )
+            name = own[0]
+        # While it is being promoted the old vector may be gone for a moment.
+        if name not in own and name != self._state.get(_PROMOTING):
+            raise BadInput(
+                f"has no vector {name!r}", where=self.name, step=f"its vectors are {', '.join(own)}"
+            )
+        self._real = UNNAMED if name == "vector" and name not in vectors else name
+        return name
+
+    def _refuse_unnamed(self) -> None:
+        if self._real == UNNAMED and self._place.folder is not None:
+            raise BadInput(
+                "local mode takes no vectors without a name beside named ones, "
+                "and the application could not insert rows",
+                where=self.name,
+                step="make the collection with a named vector, or run a Qdrant server",
+            )
+
+    def _the_metric(self, wanted: Metric | None) -> Metric:
+        vectors = self._points.vectors()
+        params = vectors.get(self._real) or next(iter(vectors.values()))
+        metric = _METRICS.get(params.distance.value)
+        if metric is None or params.multivector_config is not None:
+            raise BadInput(
+                f"compares {self.vector!r} in a way that is not known here",
+                where=self.name,
+                step="use one vector a point, with Cosine, Euclid or Dot",
+            )
+        if wanted not in (None, metric):
+            raise BadInput(f"compares by {metric}, not by {wanted}", where=self.name)
+        return metric
+
+    def _dim(self, vectors: dict[str, Any]) -> int:
+        return int((vectors.get(self._real) or next(iter(vectors.values()))).size)
+
+    def _called(self, column: str) -> str:
+        """Qdrant's own name of a vector."""
+        return self._real if column == self.vector else column
+
+    def _batch(self, records: Sequence[Any], columns: Sequence[str]) -> pa.RecordBatch:
+        """Points as the contract wants them: (id, *columns, TOKEN)."""
+        vectors, added = self._points.vectors(), self._added()
+        out: dict[str, Any] = {self.id: pa.array([record.id for record in records])}
+        for name in columns:
+            if name == self.vector or name in vectors:
+                real = self._called(name)
+                out[name] = vectors_of(records, real, int(vectors[real].size))
+            elif name != self.id:
+                kind = added[name].arrow if name in added else None
+                out[name] = values_of(records, name, kind, self.name)
+        out[TOKEN] = tokens(records, self._real, self._dim(vectors))
+        return pa.RecordBatch.from_pydict(out)
+
+    def _added(self) -> dict[str, Column]:
+        told = json.loads(self._state.get(_ADDED) or "[]")
+        return {name: Column(name, kind, dim) for name, kind, dim in told}
+
+    def _remember(self, added: dict[str, Column]) -> None:
+        told = [[c.name, c.kind, c.dim] for c in added.values()]
+        self._state.put(_ADDED, json.dumps(told) if told else None)

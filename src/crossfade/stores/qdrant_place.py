@@ -1,0 +1,166 @@
+"""Reaching Qdrant: a server, or a folder in the client's local mode.
+
+The key of a server comes from QDRANT_API_KEY and appears nowhere else. In local mode a folder can
+have one client at a time; all that a process opens share it, and so may the application itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from crossfade.errors import BadInput, CrossfadeError, MissingExtra, StoreError
+
+KEY = "QDRANT_API_KEY"
+_SECONDS = 60
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass
+class _Shared:
+    client: Any
+    users: int = 0
+
+
+_local: dict[Path, _Shared] = {}
+
+
+@dataclass
+class Place:
+    """An open client, with the folder it works on in local mode."""
+
+    client: Any
+    name: str
+    folder: Path | None
+    _open: bool = field(default=True, repr=False)
+
+    def close(self) -> None:
+        """Let go of the client; the last one to do so closes it."""
+        if not self._open:
+            return
+        self._open = False
+        if self.folder is None:
+            self.client.close()
+        else:
+            release(self.folder)
+
+
+def connect(url: str) -> Place:
+    """The Qdrant at `qdrant://host:port`, `qdrant+https://host:port` or `qdrant:FOLDER`."""
+    scheme, _, rest = url.partition(":")
+    if not rest.startswith("//"):
+        folder = Path(rest).resolve()
+        if not (folder / "meta.json").is_file():
+            raise BadInput(
+                "is no folder of a local Qdrant", where=rest, step="name one, or qdrant://HOST:PORT"
+            )
+        return Place(local_client(folder), f"qdrant:{rest}", folder)
+    parts = urlsplit(url)
+    name = f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    if "@" in parts.netloc or parts.query:
+        raise BadInput(
+            "the address holds more than a host", where=name, step=f"put the key into {KEY}"
+        )
+    secure = scheme == "qdrant+https"
+    with telling(name), warnings.catch_warnings():
+        if parts.hostname in _LOOPBACK:
+            warnings.filterwarnings("ignore", "Api key is used with an insecure connection")
+        client = _library().QdrantClient(
+            url=f"{'https' if secure else 'http'}://{parts.netloc}{parts.path}",
+            port=6333 if parts.port is None else parts.port,
+            api_key=os.environ.get(KEY) or None,
+            timeout=_SECONDS,
+            check_compatibility=False,
+        )
+    return Place(client, name, None)
+
+
+def local_client(folder: str | Path) -> Any:
+    """This process's client of a folder, for an application that works on it beside a migration.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> local_client(folder) is local_client(folder)
+    True
+    >>> release(folder), release(folder)
+    (None, None)
+    """
+    folder = Path(folder).resolve()
+    if folder not in _local:
+        _refuse_held(folder)
+        with telling(f"qdrant:{folder}"):
+            _local[folder] = _Shared(_library().QdrantClient(path=str(folder)))
+    _local[folder].users += 1
+    return _local[folder].client
+
+
+def release(folder: str | Path) -> None:
+    """Let go of a client of `local_client`."""
+    shared = _local[Path(folder).resolve()]
+    shared.users -= 1
+    if not shared.users:
+        shared.client.close()
+        del _local[Path(folder).resolve()]
+
+
+@contextmanager
+def telling(name: str) -> Iterator[None]:
+    """Errors of the client as ours, with the name of the place and without the key."""
+    try:
+        yield
+    except CrossfadeError:
+        raise
+    except Exception as error:
+        if not _is_of_client(error):
+            raise
+        source = getattr(error, "source", error)
+        said = " ".join(str(source).split())[:300] or type(source).__name__
+        key = os.environ.get(KEY)
+        said = said.replace(key, "***") if key else said
+        raise StoreError(said, where=name, step="check that Qdrant is there") from None
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status in an error of the client."""
+    code = getattr(error, "status_code", None)
+    return code if isinstance(code, int) else None
+
+
+def _is_of_client(error: Exception) -> bool:
+    """Errors of a server, of the way to it, and what local mode raises in their place."""
+    module = type(error).__module__
+    return module.startswith(("qdrant_client", "httpx", "sqlite3")) or isinstance(
+        error, (OSError, ValueError, RuntimeError, KeyError)
+    )
+
+
+def _refuse_held(folder: Path) -> None:
+    try:
+        handle = os.open(folder / ".lock", os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StoreError(
+            "another process has this folder open",
+            where=f"qdrant:{folder}",
+            step="stop it, or run a Qdrant server, which many can use at once",
+        ) from None
+    finally:
+        os.close(handle)
+
+
+def _library() -> Any:
+    try:
+        import qdrant_client
+    except ImportError as error:
+        raise MissingExtra("qdrant-client", extra="qdrant", need="a Qdrant store") from error
+    return qdrant_client

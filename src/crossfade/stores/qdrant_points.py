@@ -1,0 +1,177 @@
+"""The points of one collection: the calls to Qdrant that a migration needs, in pieces."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from crossfade.errors import StoreError
+from crossfade.stores.contract import Id
+from crossfade.stores.qdrant_place import status_of, telling
+from crossfade.stores.qdrant_rows import UNNAMED, point_id, vector_of
+
+# A request of a server may have 32 MB: this many vectors of 4,096 numbers fit.
+PIECE = 256
+_TRIES = 5
+Written = tuple[dict[str, Any], dict[str, Any]]
+
+
+class Points:
+    """The points of a collection, as the client sees them."""
+
+    def __init__(self, client: Any, collection: str, name: str) -> None:
+        self.client = client
+        self.collection = collection
+        self.name = name
+
+    def vectors(self) -> dict[str, Any]:
+        """The dense vectors there are: name → size and distance."""
+        with telling(self.name):
+            found = self.client.get_collection(self.collection).config.params.vectors
+        return dict(found) if isinstance(found, Mapping) else {UNNAMED: found}
+
+    def count(self) -> int:
+        with telling(self.name):
+            return int(self.client.count(self.collection, exact=True).count)
+
+    def has_field(self, key: str) -> bool:
+        """Whether any point has a payload field."""
+        from qdrant_client import models
+
+        empty = models.IsEmptyCondition(is_empty=models.PayloadField(key=key))
+        with telling(self.name):
+            found, _ = self.client.scroll(
+                self.collection, models.Filter(must_not=[empty]), limit=1, with_payload=False
+            )
+        return bool(found)
+
+    def after(self, key: Id | None, size: int) -> list[Any]:
+        """The next points in order of id, at most `size`."""
+        out: list[Any] = []
+        while len(out) < size:
+            # A scroll begins at its offset: that point was seen before, if it is still there.
+            limit = min(PIECE, size - len(out)) + 1
+            with telling(self.name):
+                page, _ = self.client.scroll(
+                    self.collection, limit=limit, offset=key, with_payload=True, with_vectors=True
+                )
+            fresh = [record for record in page if record.id != key][: limit - 1]
+            if not fresh:
+                break
+            out += fresh
+            key = fresh[-1].id
+        return out
+
+    def all(self) -> Iterator[list[Any]]:
+        """All points, in pieces."""
+        key: Id | None = None
+        while page := self.after(key, PIECE):
+            yield page
+            key = page[-1].id
+
+    def given(self, ids: Sequence[Id]) -> list[Any]:
+        """The points of these ids that are there, in the order given."""
+        known = [key for key in map(point_id, ids) if key is not None]
+        found: dict[Id, Any] = {}
+        for first in range(0, len(known), PIECE):
+            with telling(self.name):
+                some = self.client.retrieve(
+                    self.collection,
+                    known[first : first + PIECE],
+                    with_payload=True,
+                    with_vectors=True,
+                )
+            found.update({record.id: record for record in some})
+        return [found[key] for key in known if key in found]
+
+    def create_vector(self, name: str, size: int, distance: Any) -> None:
+        """Add a named vector; one that is there already is left alone."""
+        from qdrant_client import models
+
+        dense = models.DenseVectorConfig(size=size, distance=distance)
+        with telling(self.name):
+            try:
+                self.client.create_vector_name(
+                    self.collection, name, models.DenseVectorNameConfig(dense=dense)
+                )
+            except Exception as error:
+                if status_of(error) not in (404, 405):
+                    raise
+                raise StoreError(
+                    "this server cannot add a vector to a collection",
+                    where=self.name,
+                    step="upgrade it to Qdrant 1.18 or newer",
+                ) from None
+
+    def delete_vector(self, name: str) -> None:
+        """Drop a vector; a server may keep the empty place of one without a name."""
+        from qdrant_client import models
+
+        everything = models.FilterSelector(filter=models.Filter())
+        with telling(self.name):
+            try:
+                self.client.delete_vector_name(self.collection, name)
+            except Exception as error:
+                # Without a name there is no address to send the call to.
+                if name != UNNAMED or status_of(error) not in (400, 404, 405):
+                    raise
+                self.client.delete_vectors(self.collection, [UNNAMED], everything)
+
+    def drop_field(self, name: str, *, indexed: bool) -> None:
+        """Take a payload field from all points."""
+        from qdrant_client import models
+
+        with telling(self.name):
+            self.client.delete_payload(
+                self.collection, [name], models.FilterSelector(filter=models.Filter())
+            )
+            if indexed:
+                self.client.delete_payload_index(self.collection, name)
+
+    def update(self, told: Mapping[Id, Written]) -> int:
+        """Set vectors, then payload fields, of points; those that are gone stay gone."""
+        from qdrant_client import models
+
+        left = dict(told)
+        for _ in range(_TRIES):
+            if not left:
+                return 0
+            vectors = [
+                models.PointVectors(id=key, vector=vector)
+                for key, (vector, _) in left.items()
+                if vector
+            ]
+            operations: list[Any] = []
+            if vectors:
+                update = models.UpdateVectors(points=vectors)
+                operations.append(models.UpdateVectorsOperation(update_vectors=update))
+            for fields, keys in _alike(left):
+                payload = models.SetPayload(payload=fields, points=keys)
+                operations.append(models.SetPayloadOperation(set_payload=payload))
+            try:
+                with telling(self.name):
+                    self.client.batch_update_points(self.collection, operations, wait=True)
+                return len(left)
+            except StoreError:
+                # A point that was deleted meanwhile fails the whole call.
+                there = {record.id for record in self.given(list(left))}
+                if there == set(left):
+                    raise
+                left = {key: value for key, value in left.items() if key in there}
+        raise StoreError("its points keep vanishing", where=self.name, step="try again later")
+
+    def copy(self, source: str, target: str) -> None:
+        """Give all points that have the vector `source` the same as `target`."""
+        for page in self.all():
+            found = {record.id: vector_of(record, source) for record in page}
+            self.update({key: ({target: v}, {}) for key, v in found.items() if v is not None})
+
+
+def _alike(told: Mapping[Id, Written]) -> list[tuple[dict[str, Any], list[Any]]]:
+    """Payload fields with the points that get them, so that equal ones go in one operation."""
+    groups: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for key, (_, fields) in told.items():
+        if fields:
+            groups[tuple(fields.items())].append(key)
+    return [(dict(fields), keys) for fields, keys in groups.items()]
