@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.faults.migrating import quiet, with_kills
-from tests.migration.conftest import (  # noqa: F401
-    models,
-    plan_folder,
-    texts_of,
-    upgrade_folder,
-)
+from tests.migration.conftest import texts_of
 from tests.stores.apps import LanceApp, PostgresApp
 
 from crossfade import Upgrade
@@ -23,7 +18,7 @@ APPS = {"lancedb": LanceApp, "pgvector": PostgresApp}
 
 
 @pytest.fixture(params=sorted(APPS))
-def make(request, tmp_path, models, upgrade_folder, plan_folder):  # noqa: F811
+def make(request, tmp_path, models, upgrade_folder, plan_folder):
     """Makes the same store anew, and the arguments of the steps on it."""
     texts = texts_of(ROWS)
     old, new = models.old(texts), models.new(texts)
@@ -68,7 +63,7 @@ def final(place: str) -> dict[int, np.ndarray]:
 def test_killed_again_and_again_a_migration_ends_as_an_undisturbed_one(
     make,
     models,
-    upgrade_folder,  # noqa: F811
+    upgrade_folder,
 ):
     upgrade = Upgrade.load(upgrade_folder)
     query = models.new(texts_of(1, seed=5))[0]
@@ -113,7 +108,7 @@ def test_killed_again_and_again_a_migration_ends_as_an_undisturbed_one(
     print(f"{kills} kills over {seed} migrations; undisturbed seconds: {seconds | ending}")
 
 
-def test_killed_again_and_again_a_rollback_leaves_the_old_vectors(make, upgrade_folder):  # noqa: F811
+def test_killed_again_and_again_a_rollback_leaves_the_old_vectors(make, upgrade_folder):
     _, arguments = make("quiet")
     seconds = quiet(["start", "forward", "rollback"], arguments)
     kills, seed = 0, 0

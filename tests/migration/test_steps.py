@@ -138,7 +138,7 @@ def test_finish_leaves_the_shared_vectors_alone(world, lifted):
     assert store.describe().added == ()
     rows = store.read(list(range(ROWS)), [store.vector])
     for key, vector in zip(rows[store.id].to_pylist(), matrix(rows[store.vector]), strict=True):
-        np.testing.assert_array_equal(vector, expected[key][1])
+        np.testing.assert_allclose(vector, expected[key][1], atol=1e-6)
     assert [hit.id for hit in lifted.searcher().search(query, k=7)] == before
     with pytest.raises(BadInput, match="rolled back"):
         lifted.rollback()

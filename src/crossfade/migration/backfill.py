@@ -238,8 +238,9 @@ class _Run:
         batch = Batch.of(self.store, self.store.read(ids, self.columns), self.journal.source)
         due = ~batch.unusable & ~(batch.state(NEW) & ~batch.stale(self.ours))
         if isinstance(embedder, VectorFile):
-            # A vector made beforehand is of the source as it was then, and never of a later one.
-            has = (batch.revisions() == 0) & np.asarray(embedder.has(batch.ids))
+            # A vector made beforehand is of the rows as they were when all were lifted: never
+            # for one that came or changed since.
+            has = (batch.revisions(late=True) == 0) & np.asarray(embedder.has(batch.ids))
             self.done.without_vector += int((due & ~has).sum())
             due &= has
         if embedder.needs_source:
@@ -260,7 +261,7 @@ class _Run:
         task = self.journal.backfill
         shared = blend(mapped, lifted, 1.0 if task is None else task.blend)
         already = int(todo.state(NEW).sum())
-        written = self.store.write(todo.written(shared, NEW, self.ours))
+        written = self.store.write(todo.written(shared, NEW, self.ours, late=True))
         self.done.written += written
         self.done.at_no_cost += written if free else 0
         self.done.new += max(0, written - already)

@@ -23,34 +23,58 @@ from crossfade.migration.columns import (
     VECTOR,
     State,
 )
-from crossfade.sketch import row_hashes
 from crossfade.stores import TOKEN, Id, Store
 from crossfade.stores.rows import id_list, matrix
 
 Flags = NDArray[np.bool_]
-# In millionths: rounding of a product, not of a vector.
-_CLOSE = 20
+_MASK = (1 << 24) - 1
+# Of the scaled products: what rounding can do to them, and less than a change does.
+_NEAR, _CLOSE = 2, 20
 
 
 def fingerprints(old: NDArray[np.float32], sources: Sequence[Any] | None) -> NDArray[np.int64]:
-    """One number per row that changes with its old vector or its source.
+    """One number per row that tells its old vector and source from others (see `differ`).
+
+    Stores that compare by cosine may keep vectors at length one, and round the last bit anew
+    whenever they touch them: a hash of the bits would see changes where there are none. So the
+    number holds two products of the vector with fixed random ones, 24 bits each, and 16 bits of a
+    hash of the source.
 
     >>> one, two = fingerprints(np.ones((2, 3), np.float32), ["a", "b"])
-    >>> bool(one == two)
-    False
+    >>> bool(differ(one, two))
+    True
     """
-    out = row_hashes(old)
+    products = _products(old, 2, 1e5) & _MASK
+    out = (products[:, 0] << 24) | products[:, 1]
     if sources is not None:
-        texts = [hashlib.blake2b(repr(s).encode(), digest_size=8).digest() for s in sources]
-        out ^= np.frombuffer(b"".join(texts), np.uint64)
-    return out.view(np.int64)
+        texts = [hashlib.blake2b(repr(s).encode(), digest_size=2).digest() for s in sources]
+        out |= np.frombuffer(b"".join(texts), np.int16).astype(np.int64) << 48
+    return out
+
+
+def differ(a: Any, b: Any) -> Any:
+    """Which fingerprints are of different vectors or sources.
+
+    >>> x = np.eye(2, 8, dtype=np.float32)
+    >>> differ(fingerprints(x, None), fingerprints(x * np.float32(1.0000001), None)).tolist()
+    [False, False]
+    >>> differ(fingerprints(x, None), fingerprints(x[::-1], None)).tolist()
+    [True, True]
+    """
+    out = (a >> 48) != (b >> 48)
+    for shift in (0, 24):
+        apart = ((a >> shift) - (b >> shift)) & _MASK
+        out = out | (np.minimum(apart, _MASK + 1 - apart) > _NEAR)
+    return out
 
 
 def checksums(shared: NDArray[np.float32]) -> NDArray[np.int64]:
-    """One number per shared vector: its product with a fixed random vector, in millionths.
+    """One number per shared vector: its product with a fixed random one, in millionths."""
+    return np.asarray(_products(shared, 1, 1e6)[:, 0])
 
-    A store may keep vectors at length one, or as it likes in the last bit, so a hash of the bits
-    would not do; what retrieval could notice changes this number (see `damaged`).
+
+def damaged(sums: NDArray[np.int64], shared: NDArray[np.float32]) -> Flags:
+    """Rows whose vector is not the one its checksum was made of.
 
     >>> x = np.eye(2, 8, dtype=np.float32)
     >>> damaged(checksums(x), x * np.float32(1.0000001)).tolist()
@@ -58,13 +82,14 @@ def checksums(shared: NDArray[np.float32]) -> NDArray[np.int64]:
     >>> damaged(checksums(x), x[::-1]).tolist()
     [True, True]
     """
-    weights = np.random.default_rng(20252).normal(size=shared.shape[1])
-    return np.rint(np.asarray(shared, np.float64) @ weights * 1e6).astype(np.int64)
-
-
-def damaged(sums: NDArray[np.int64], shared: NDArray[np.float32]) -> Flags:
-    """Rows whose vector is not the one its checksum was made of."""
     return np.asarray(np.abs(sums - checksums(shared)) > _CLOSE)
+
+
+def _products(x: NDArray[np.float32], count: int, scale: float) -> NDArray[np.int64]:
+    weights = np.random.default_rng(20252).normal(size=(count, x.shape[1]))
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = np.nan_to_num(np.asarray(x, np.float64) @ weights.T * scale, posinf=0, neginf=0)
+    return np.rint(np.clip(found, -(2.0**62), 2.0**62)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,23 +136,30 @@ class Batch:
     def changed(self) -> Flags:
         """Rows with another old vector or source than the one their shared vector comes from."""
         known = self.rows[PRINT].is_valid().to_numpy(zero_copy_only=False)
-        return np.asarray(known & (_integers(self.rows[PRINT]) != self.prints))
+        return np.asarray(known & differ(_integers(self.rows[PRINT]), self.prints))
 
     def stale(self, upgrade: str) -> Flags:
         """Rows that have no shared vector, or one of another upgrade, or of what they were."""
         ours = np.array([one == upgrade for one in self.rows[UPGRADE].to_pylist()], bool)
         return np.asarray(~ours | self.changed)
 
-    def revisions(self) -> NDArray[np.int64]:
-        """How often each row's source has changed, this time counted in."""
-        return np.asarray(_integers(self.rows[REVISION]) + self.changed)
+    def revisions(self, *, late: bool) -> NDArray[np.int64]:
+        """How often each row's source has changed, this time counted in.
+
+        A row that is found without a record after all were lifted (`late`) came since or, where a
+        store forgets what was added to a row that is written anew, has changed since.
+        """
+        came = self.rows[PRINT].is_null().to_numpy(zero_copy_only=False) & late
+        return np.asarray(_integers(self.rows[REVISION]) + self.changed + came)
 
     def take(self, keep: Flags) -> Batch:
         """Some of the rows."""
         rows = self.rows.filter(pa.array(keep))
         return Batch(self.store, rows, self.source, self.old[keep], self.prints[keep])
 
-    def written(self, shared: NDArray[np.float32], state: State, upgrade: str) -> pa.RecordBatch:
+    def written(
+        self, shared: NDArray[np.float32], state: State, upgrade: str, *, late: bool
+    ) -> pa.RecordBatch:
         """The rows to write: these shared vectors, and all that is to be known of them."""
         count = len(self)
         return pa.RecordBatch.from_pydict(
@@ -138,7 +170,7 @@ class Batch:
                 UPGRADE: pa.array([upgrade] * count, pa.string()),
                 PRINT: pa.array(self.prints),
                 SUM: pa.array(checksums(shared)),
-                REVISION: pa.array(self.revisions()),
+                REVISION: pa.array(self.revisions(late=late)),
                 TOKEN: self.rows[TOKEN],
             }
         )

@@ -16,7 +16,7 @@ from crossfade.errors import StoreError
 from crossfade.migration.ahead import ahead
 from crossfade.migration.batch import Batch
 from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, STATE, VECTOR
-from crossfade.migration.journal import Journal, save_journal
+from crossfade.migration.journal import LIFTED, Journal, save_journal
 from crossfade.stores import Id, Store
 from crossfade.stores.contract import ROWS
 from crossfade.stores.rows import id_list
@@ -59,10 +59,10 @@ def lift_all(
     begin, done = time.monotonic(), Lifted()
     if journal.stage == "started":
         journal = save_journal(store, journal.after("forward begun", stage="forwarding"))
-    total, ours = store.describe().rows, journal.upgrade[:HASH_LENGTH]
+    total = store.describe().rows
     wanted = Batch.columns(store, journal.source)
     for rows in ahead(store.stream(wanted, after=journal.cursor, size=size)):
-        _lift(store, upgrade, ours, Batch.of(store, rows, journal.source), done)
+        _lift(store, upgrade, journal, Batch.of(store, rows, journal.source), done)
         journal = save_journal(
             store, journal.after(cursor=id_list(rows[store.id].slice(len(rows) - 1))[0])
         )
@@ -88,7 +88,8 @@ def lift_all(
     return save_journal(store, journal), done
 
 
-def _lift(store: Store, upgrade: Upgrade, ours: str, batch: Batch, done: Lifted) -> None:
+def _lift(store: Store, upgrade: Upgrade, journal: Journal, batch: Batch, done: Lifted) -> None:
+    ours, late = journal.upgrade[:HASH_LENGTH], journal.stage in LIFTED
     done.looked_at += len(batch)
     bad = batch.unusable
     empty = bad & ~batch.state(FORWARD) & ~batch.state(NEW)
@@ -99,7 +100,8 @@ def _lift(store: Store, upgrade: Upgrade, ours: str, batch: Batch, done: Lifted)
     todo = batch.take(batch.stale(ours) & ~bad)
     if not len(todo):
         return
-    written = store.write(todo.written(upgrade.forward(todo.old), FORWARD, ours))
+    rows = todo.written(upgrade.forward(todo.old), FORWARD, ours, late=late)
+    written = store.write(rows)
     done.written += written
     if written < len(todo):
         done.left += todo.ids
@@ -107,7 +109,7 @@ def _lift(store: Store, upgrade: Upgrade, ours: str, batch: Batch, done: Lifted)
 
 def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, size: int) -> None:
     """Rows that changed under our hands, and rows that came behind the cursor."""
-    columns, ours = Batch.columns(store, journal.source), journal.upgrade[:HASH_LENGTH]
+    columns = Batch.columns(store, journal.source)
     for attempt in range(_ATTEMPTS):
         todo, done.left = done.left, []
         if store.tally(STATE).get(None, 0) > done.unusable:
@@ -119,7 +121,7 @@ def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, si
         looked_at = done.looked_at
         for part in parts(todo, size):
             rows = store.read(part, columns)
-            _lift(store, upgrade, ours, Batch.of(store, rows, journal.source), done)
+            _lift(store, upgrade, journal, Batch.of(store, rows, journal.source), done)
         done.looked_at = looked_at
     if done.left:
         raise StoreError(
