@@ -6,14 +6,13 @@ import argparse
 from pathlib import Path
 
 from crossfade import BadInput
-from experiments import features, substitutions
+from experiments import features, images, substitutions
 from experiments.fits import Run
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--features", type=Path, help="a safetensors file of features")
-    parser.add_argument("--images", type=Path, help="a folder of images, embedded by both models")
-    parser.add_argument("--dataset", default="folders", help="how the images lie: see extract")
+    images.add_options(parser)
     parser.add_argument("--old", help="a prefix in the features file, or a model (see extract)")
     parser.add_argument("--new", help="likewise")
     parser.add_argument("--side", help="prefix of FCT's side information (peers only)")
@@ -30,6 +29,7 @@ def given(args: argparse.Namespace) -> Run:
     if (args.features is None) == (args.images is None):
         raise BadInput("name --features FILE, or --images DIR with --old and --new")
     if args.images is not None:
+        # Pillow is for those who have images.
         from experiments.images.extract import pair
 
         path = pair(args)
