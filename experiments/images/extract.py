@@ -74,7 +74,8 @@ def embed(
 def cached(spec: str, images: Images, where: tuple[Any, ...], args: argparse.Namespace) -> Any:
     """`embed`, or what an earlier run has written."""
     names = [s.as_posix() if isinstance(s, Path) else str(i) for i, s in enumerate(images.sources)]
-    key = hashlib.sha256("\n".join([spec, str(args.size), *map(str, where), *names]).encode())
+    told = [spec, models.stamp(spec), str(args.size), *map(str, where), *names]
+    key = hashlib.sha256("\n".join(told).encode())
     place = args.cache and args.cache / f"vectors-{key.hexdigest()[:16]}.npy"
     if place and place.is_file():
         return np.load(place, allow_pickle=False)
@@ -119,8 +120,9 @@ def extract(args: argparse.Namespace, target: Path) -> Path:
 
 def pair(args: argparse.Namespace) -> Path:
     """The features file of `experiments run --images`, in the cache or in the results folder."""
-    names = (args.old or "", args.new or "", args.dataset, str(args.size))
-    key = hashlib.sha256("\n".join([*names, str(args.images.resolve())]).encode()).hexdigest()[:12]
+    asked = (args.old or "", args.new or "")
+    told = [*asked, *map(models.stamp, asked), args.dataset, str(args.size), str(args.zero_shot)]
+    key = hashlib.sha256("\n".join([*told, str(args.images.resolve())]).encode()).hexdigest()[:12]
     target = (args.cache or args.out) / f"{args.dataset}-{key}.safetensors"
     return target if target.is_file() else extract(args, target)
 

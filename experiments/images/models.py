@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,6 +79,12 @@ def load(spec: str, *, size: int | None = None, seed: int = 0) -> Model:
         found = Model(found.name, found.embed, found.module, smaller, found.classifier)
     found.module.eval().requires_grad_(False)
     return found
+
+
+def stamp(spec: str) -> str:
+    """What tells a retrained backbone from the one before it under the same name."""
+    path = Path(spec.partition(":")[2].partition("@")[0])
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _arrays(linear: Any) -> tuple[np.ndarray, np.ndarray] | None:
