@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -123,3 +124,14 @@ def test_without_torch_the_closed_forms_work_and_the_others_name_the_extra(tmp_p
         "True",
         "FCT needs torch, which is not installed → pip install 'crossfade[train]'",
     ]
+
+
+def test_every_command_reads_a_b_that_is_an_mlp(data, crossfade, tmp_path):
+    ALL["drift mlp"].fit(*(x[:120] for x in data)).save(tmp_path / "drift")
+    np.savez(tmp_path / "held.npz", **{k: v[120:] for k, v in data._asdict().items()})
+    shown = crossfade("inspect", tmp_path / "drift", "--json")
+    assert json.loads(shown.out)["lambda"] == {"asked": None, "reached": None}
+    assert "B is an mlp" in (tmp_path / "drift" / "README.md").read_text()
+    measured = crossfade("evaluate", tmp_path / "drift", tmp_path / "held.npz", "--json", "-")
+    assert measured.code in (0, 1)
+    assert json.loads(measured.out)["stability"] == {}

@@ -68,7 +68,11 @@ def upgrade_facts(upgrade: Upgrade) -> dict[str, Any]:
         + (f" {forward.hidden}" if isinstance(forward, Mlp) else ""),
         "old": config.old.model_dump(),
         "new": config.new.model_dump(),
-        "lambda": {"asked": config.lambda_asked, "reached": config.lambda_reached},
+        # An mlp has no single W.
+        "lambda": {
+            "asked": config.lambda_asked,
+            "reached": None if math.isnan(config.lambda_reached) else config.lambda_reached,
+        },
         "singular_values": geometry.get("singular_values"),
         "column_angles_degrees": geometry.get("column_angles_degrees"),
         "fit": config.fit,
