@@ -88,15 +88,20 @@ def run(arguments: list[str]) -> None:
 
 
 def render(arguments: list[str]) -> None:
-    """Pages and pictures again, from the JSON of earlier runs."""
+    """Pages and pictures again, from the JSON of earlier runs, and a page of all claims."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments render", description=render.__doc__
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("-o", "--out", type=Path, help="by default the same folder")
     args = parser.parse_args(arguments)
-    for path in sorted(args.folder.glob("*.json")):
-        write(Outcome.read(path), args.out or args.folder)
+    from experiments import markdown
+
+    out = args.out or args.folder
+    found = [Outcome.read(path) for path in sorted(args.folder.glob("*.json"))]
+    for one in found:
+        write(one, out)
+    (out / "claims.md").write_text(markdown.overview(found))
 
 
 def main(arguments: list[str]) -> None:

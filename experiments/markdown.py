@@ -31,6 +31,25 @@ def page(found: Outcome, picture: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def overview(all_found: list[Outcome]) -> str:
+    """Every claim of every run, by page."""
+    words = ("holds", "holds in part", "level", "does not hold")
+    lines = ["# Every claim of the paper in these runs", "", "| run | the paper | data | "]
+    lines[-1] += " | ".join(words) + " |"
+    lines.append("|---" * (3 + len(words)) + "|")
+    for found in all_found:
+        counts = [sum(c.verdict == word for c in found.claims) for word in words]
+        cells = [f"[{found.title}]({found.experiment}.md)", found.paper]
+        cells += [str(found.facts.get("data", "–")), *(str(n or "") for n in counts)]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "| run | claim | here |", "|---|---|---|"]
+    for found in all_found:
+        for claim in found.claims:
+            link = f"[{found.experiment}]({found.experiment}.md)"
+            lines.append(f"| {link} | {claim.text} | {claim.verdict} |")
+    return "\n".join(lines) + "\n"
+
+
 def _table(found: Outcome) -> list[str]:
     shown = " / ".join(found.metrics)
     head = [*found.columns, f"the paper ({shown})", f"this run ({shown})", "claims here"]

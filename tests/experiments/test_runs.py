@@ -64,6 +64,8 @@ def test_an_experiment_writes_a_page_its_data_and_a_picture(
         assert any("ZS" in row["runs"] for row in found["rows"])
     experiments("render", tmp_path, "-o", tmp_path / "again")
     assert (tmp_path / "again" / page.name).read_text() == page.read_text()
+    listed = (tmp_path / "again" / "claims.md").read_text()
+    assert all(claim["text"] in listed for claim in found["claims"])
 
 
 def test_a_fit_in_the_cache_is_not_repeated(features, cache, capsys):
