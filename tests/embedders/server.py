@@ -31,8 +31,9 @@ def model(texts):
 class Server:
     """Answers as an endpoint does; `plans` holds what goes wrong with the next requests."""
 
-    def __init__(self):
-        self.plans: list[Callable] = []
+    def __init__(self, model=model):
+        self.model = model
+        self.plans: list[Callable | None] = []
         self.requests: list[dict] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
@@ -80,7 +81,7 @@ class Server:
             plan(self, handler, asked)
 
     def embedded(self, asked):
-        vectors = model(asked["input"])
+        vectors = self.model(asked["input"])
         form = asked["encoding_format"]
         data = [
             {

@@ -48,7 +48,8 @@ def promote(
             connection.execute(words.say("LOCK TABLE {table}"))
             look = (
                 "SELECT bool_or(t.{name} IS DISTINCT FROM s.{name}), "
-                "bool_or(s.{id} IS NULL AND t.{place} IS NOT NULL) "
+                # Of a null or a zero vector nothing can be made; such rows are kept without one.
+                "bool_or(s.{id} IS NULL AND vector_norm(t.{place}::vector) > 0) "
                 "FROM {table} t LEFT JOIN {side} s USING ({id})"
             )
             found = connection.execute(words.say(look, name=name, place=place)).fetchone()
