@@ -99,6 +99,9 @@ def forward(
     id: IdColumn = None,
     vector: VectorColumn = None,
     batch: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = ROWS,
+    index: Annotated[
+        bool, typer.Option("--index/--no-index", help="Index the shared column at the end.")
+    ] = True,
     dry_run: DryRun = False,
     json_file: AsJson = None,
 ) -> None:
@@ -112,7 +115,7 @@ def forward(
                 Console().print(f"{found.old:,} of {found.rows:,} rows would be lifted")
             return
         with waiting("forward") as progress, stopping() as stop:
-            done = migration.forward(progress=progress, stop=stop, size=batch)
+            done = migration.forward(progress=progress, stop=stop, size=batch, index=index)
         if done.unusable:
             named = ", ".join(map(repr, done.first_unusable))
             note(

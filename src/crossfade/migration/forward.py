@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -54,26 +55,34 @@ def lift_all(
     progress: Progress | None = None,
     stop: Stop = lambda: False,
     size: int = ROWS,
+    index: bool = True,
 ) -> tuple[Journal, Lifted]:
-    """Lift every row that needs it, from where an earlier run was cut off."""
+    """Lift every row that needs it, from where an earlier run was cut off; then build the index."""
     begin, done = time.monotonic(), Lifted()
     if journal.stage == "started":
         journal = save_journal(store, journal.after("forward begun", stage="forwarding"))
     total = store.describe().rows
     wanted = Batch.columns(store, journal.source)
-    for rows in ahead(store.stream(wanted, after=journal.cursor, size=size)):
-        _lift(store, upgrade, journal, Batch.of(store, rows, journal.source), done)
-        journal = save_journal(
-            store, journal.after(cursor=id_list(rows[store.id].slice(len(rows) - 1))[0])
-        )
-        if progress is not None:
-            progress(done.looked_at, total)
-        if stop():
-            done.stopped = True
-            break
+    # Three things at once: the next batch comes in, this one is lifted, the last one is written.
+    with ThreadPoolExecutor(1) as pool:
+        writing: Future[Journal] | None = None
+        for rows in ahead(store.stream(wanted, after=journal.cursor, size=size)):
+            todo, lifted = _lifted(upgrade, journal, Batch.of(store, rows, journal.source), done)
+            if writing is not None:
+                journal = writing.result()
+            last = id_list(rows[store.id].slice(len(rows) - 1))[0]
+            writing = pool.submit(_write, store, todo, lifted, journal, last, done)
+            if progress is not None:
+                progress(done.looked_at, total)
+            if stop():
+                done.stopped = True
+                break
+        if writing is not None:
+            journal = writing.result()
     if not done.stopped:
         _catch_up(store, upgrade, journal, done, size)
-        if journal.stage == "forwarding":
+        done.seconds = time.monotonic() - begin
+        if journal.stage == "forwarding" and index:
             store.build_index(VECTOR)
         journal = journal.after(
             f"{done.written:,} rows lifted",
@@ -82,13 +91,17 @@ def lift_all(
             unusable=done.unusable,
             first_unusable=done.first_unusable,
         )
-    done.seconds = time.monotonic() - begin
+    if done.stopped:
+        done.seconds = time.monotonic() - begin
     if done.looked_at:
         journal = journal.after(rate=journal.rate | {"forward": done.rate})
     return save_journal(store, journal), done
 
 
-def _lift(store: Store, upgrade: Upgrade, journal: Journal, batch: Batch, done: Lifted) -> None:
+def _lifted(
+    upgrade: Upgrade, journal: Journal, batch: Batch, done: Lifted
+) -> tuple[Batch, pa.RecordBatch | None]:
+    """The rows of a batch that need a shared vector, and what is to be written of them."""
     ours, late = journal.upgrade[:HASH_LENGTH], journal.stage in LIFTED
     done.looked_at += len(batch)
     bad = batch.unusable
@@ -99,12 +112,25 @@ def _lift(store: Store, upgrade: Upgrade, journal: Journal, batch: Batch, done: 
         done.first_unusable += batch.take(empty).ids[:room]
     todo = batch.take(batch.stale(ours) & ~bad)
     if not len(todo):
-        return
-    rows = todo.written(upgrade.forward(todo.old), FORWARD, ours, late=late)
-    written = store.write(rows)
-    done.written += written
-    if written < len(todo):
-        done.left += todo.ids
+        return todo, None
+    return todo, todo.written(upgrade.forward(todo.old), FORWARD, ours, late=late)
+
+
+def _write(
+    store: Store,
+    todo: Batch,
+    rows: pa.RecordBatch | None,
+    journal: Journal,
+    last: Id | None,
+    done: Lifted,
+) -> Journal:
+    """Write the rows, then how far it has come: a kill in between repeats what changes nothing."""
+    if rows is not None:
+        written = store.write(rows)
+        done.written += written
+        if written < len(todo):
+            done.left += todo.ids
+    return journal if last is None else save_journal(store, journal.after(cursor=last))
 
 
 def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, size: int) -> None:
@@ -120,8 +146,9 @@ def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, si
         time.sleep(0.05 * attempt)
         looked_at = done.looked_at
         for part in parts(todo, size):
-            rows = store.read(part, columns)
-            _lift(store, upgrade, journal, Batch.of(store, rows, journal.source), done)
+            batch = Batch.of(store, store.read(part, columns), journal.source)
+            todo_now, rows = _lifted(upgrade, journal, batch, done)
+            _write(store, todo_now, rows, journal, None, done)
         done.looked_at = looked_at
     if done.left:
         raise StoreError(

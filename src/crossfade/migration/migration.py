@@ -19,6 +19,7 @@ from crossfade.migration.status import Status, status
 from crossfade.migration.through import Queries
 from crossfade.migration.verify import Verified, verify
 from crossfade.stores import Metric, Store, open_store
+from crossfade.stores.contract import ROWS
 from crossfade.upgrade import Upgrade
 
 T = TypeVar("T")
@@ -157,9 +158,14 @@ class Migration:
         return seen
 
     def forward(
-        self, *, progress: Progress | None = None, stop: Stop = lambda: False, size: int = 20_000
+        self,
+        *,
+        progress: Progress | None = None,
+        stop: Stop = lambda: False,
+        size: int = ROWS,
+        index: bool = True,
     ) -> Lifted:
-        """F(old) into the shared column of every row that needs it."""
+        """F(old) into the shared column of every row that needs it, then its index."""
         with self._holding() as journal:
             if journal.stage not in ("started", "forwarding", "forward", "backfilling"):
                 raise BadInput(
@@ -170,7 +176,13 @@ class Migration:
             # A kill between the journal and the columns leaves them for now.
             self._columns(journal)
             return lift_all(
-                self.store, self.upgrade, journal, progress=progress, stop=stop, size=size
+                self.store,
+                self.upgrade,
+                journal,
+                progress=progress,
+                stop=stop,
+                size=size,
+                index=index,
             )[1]
 
     def backfill(

