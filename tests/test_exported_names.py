@@ -17,10 +17,13 @@ def test_all_is_exactly_what_is_public():
         "Compatibility",
         "CrossfadeError",
         "Held",
+        "Migration",
         "Pairs",
         "Upgrade",
         "__version__",
         "evaluate",
+        "open_store",
+        "search",
     ]
 
 

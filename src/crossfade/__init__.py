@@ -8,7 +8,9 @@ from crossfade.errors import BadInput, CrossfadeError
 
 if TYPE_CHECKING:
     from crossfade.compatibility import Compatibility, Held, evaluate
+    from crossfade.migration import Migration, search
     from crossfade.pairs import Pairs
+    from crossfade.stores import open_store
     from crossfade.upgrade import Upgrade
 
 __all__ = [
@@ -16,17 +18,23 @@ __all__ = [
     "Compatibility",
     "CrossfadeError",
     "Held",
+    "Migration",
     "Pairs",
     "Upgrade",
     "__version__",
     "evaluate",
+    "open_store",
+    "search",
 ]
 _HOMES = {
     "Compatibility": "crossfade.compatibility",
     "Held": "crossfade.compatibility",
+    "Migration": "crossfade.migration",
     "Pairs": "crossfade.pairs",
     "Upgrade": "crossfade.upgrade",
     "evaluate": "crossfade.compatibility",
+    "open_store": "crossfade.stores",
+    "search": "crossfade.migration",
 }
 
 
