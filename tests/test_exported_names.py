@@ -19,11 +19,11 @@ def test_all_is_exactly_what_is_public():
         "Held",
         "Migration",
         "Pairs",
+        "Searcher",
         "Upgrade",
         "__version__",
         "evaluate",
         "open_store",
-        "search",
     ]
 
 

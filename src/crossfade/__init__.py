@@ -8,7 +8,7 @@ from crossfade.errors import BadInput, CrossfadeError
 
 if TYPE_CHECKING:
     from crossfade.compatibility import Compatibility, Held, evaluate
-    from crossfade.migration import Migration, search
+    from crossfade.migration import Migration, Searcher
     from crossfade.pairs import Pairs
     from crossfade.stores import open_store
     from crossfade.upgrade import Upgrade
@@ -20,21 +20,21 @@ __all__ = [
     "Held",
     "Migration",
     "Pairs",
+    "Searcher",
     "Upgrade",
     "__version__",
     "evaluate",
     "open_store",
-    "search",
 ]
 _HOMES = {
     "Compatibility": "crossfade.compatibility",
     "Held": "crossfade.compatibility",
     "Migration": "crossfade.migration",
     "Pairs": "crossfade.pairs",
+    "Searcher": "crossfade.migration",
     "Upgrade": "crossfade.upgrade",
     "evaluate": "crossfade.compatibility",
     "open_store": "crossfade.stores",
-    "search": "crossfade.migration",
 }
 
 

@@ -231,3 +231,13 @@ def test_a_password_appears_nowhere(tmp_path, models, upgrade_folder, plan_folde
     said += ran.out + ran.err
     assert "127.0.0.1:1" in said
     assert "hunter2" not in said
+
+
+def test_inspect_shows_a_store(shop, crossfade):
+    facts = json.loads(crossfade("inspect", shop.place, "--json").out)
+    assert (facts["kind"], facts["rows"], facts["dim"]) == ("lancedb", ROWS, 12)
+    assert facts["migration"] is None
+    crossfade("migrate", "start", shop.place, shop.upgrade, "--force")
+    shown = crossfade("inspect", shop.place).out
+    assert "started" in shown
+    assert "crossfade_vector" in shown

@@ -1,9 +1,10 @@
-"""`crossfade inspect`: what is in an upgrade folder or a pairs file."""
+"""`crossfade inspect`: what is in an upgrade folder, a pairs file or a store."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,21 +14,27 @@ from rich.table import Table
 
 from crossfade.cli.tables import cases_table
 from crossfade.compatibility.stability import stability
+from crossfade.files import list_arrays, split_name
 from crossfade.maps import Mlp
 from crossfade.upgrade import Upgrade
 
 
 def inspect(
-    path: Annotated[
-        Path | None, typer.Argument(metavar="UPGRADE|PAIRS", help="A folder or a file.")
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="UPGRADE|PAIRS|STORE", help="A folder, a file or an address."),
     ] = None,
     old: Annotated[str | None, typer.Option(help="The old vectors: FILE or FILE:NAME.")] = None,
     new: Annotated[str | None, typer.Option(help="The new vectors: FILE or FILE:NAME.")] = None,
     labels: Annotated[str | None, typer.Option(help="The labels: FILE or FILE:NAME.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON on stdout.")] = False,
 ) -> None:
-    """Show an upgrade's maps and what they reached, or a pairs file's rows and bad rows."""
-    if path is not None and path.is_dir() and path.suffix != ".lance":
+    """Show an upgrade's maps and what they reached, a pairs file's rows, or a store's."""
+    path = None if what is None else Path(what)
+    if what is not None and is_store(what):
+        facts = store_facts(what)
+        tables = [facts_table(what, facts)]
+    elif path is not None and path.is_dir() and path.suffix != ".lance":
         upgrade = Upgrade.load(path)
         facts = upgrade_facts(upgrade)
         tables = [
@@ -49,6 +56,32 @@ def inspect(
     console = Console()
     for table in tables:
         console.print(table)
+
+
+def is_store(what: str) -> bool:
+    """An address, a LanceDB table that is no pairs file, or a folder of Parquet files."""
+    path = Path(what)
+    if "#" in what or ":" in what.split("/", 1)[0]:
+        return not path.exists() and split_name(what)[1] is None
+    if path.suffix == ".lance" and path.is_dir():
+        names = {array.name for array in list_arrays(path)}
+        return not {"old", "new"} <= names
+    return path.is_dir() and any(path.glob("*.parquet"))
+
+
+def store_facts(what: str) -> dict[str, Any]:
+    """What the store says of itself, and where its migration stands."""
+    from crossfade.migration import open_migrating
+    from crossfade.migration.journal import load_journal
+
+    store = open_migrating(what)
+    try:
+        facts = asdict(store.describe())
+        journal = load_journal(store)
+        facts["migration"] = None if journal is None else journal.stage
+        return facts
+    finally:
+        store.close()
 
 
 def upgrade_facts(upgrade: Upgrade) -> dict[str, Any]:

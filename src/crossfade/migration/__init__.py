@@ -3,7 +3,7 @@
 from crossfade.migration.backfill import Filled, Wanted
 from crossfade.migration.forward import Lifted
 from crossfade.migration.migration import Migration, open_migrating
-from crossfade.migration.search import Searcher, search
+from crossfade.migration.searching import Searcher, search
 from crossfade.migration.start import Outlook
 from crossfade.migration.status import Status
 from crossfade.migration.through import Queries

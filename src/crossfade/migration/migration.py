@@ -13,7 +13,7 @@ from crossfade.migration import ending
 from crossfade.migration.backfill import Filled, Wanted, fill, prepare
 from crossfade.migration.forward import Lifted, Progress, Stop, lift_all
 from crossfade.migration.journal import Journal, load_journal, need_journal
-from crossfade.migration.search import Searcher
+from crossfade.migration.searching import Searcher
 from crossfade.migration.start import Outlook, begin, outlook
 from crossfade.migration.status import Status, status
 from crossfade.migration.through import Queries

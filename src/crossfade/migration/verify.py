@@ -16,7 +16,7 @@ from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, STATE, SUM, V
 from crossfade.migration.forward import Progress
 from crossfade.migration.journal import Journal
 from crossfade.migration.quality import predicted
-from crossfade.migration.search import Searcher
+from crossfade.migration.searching import Searcher
 from crossfade.migration.through import Queries, measure_through
 from crossfade.stores import Id, Store
 from crossfade.stores.contract import ROWS
