@@ -34,8 +34,9 @@ ORDERS: dict[str, Order] = {
     "small-margin": small_margin,
     "priority": by_priority,
 }
-"""By name; `alignment-error` is learned from pairs and made by `AlignmentError.learn`."""
+"""By name; `ALIGNMENT` is learned from pairs and made by `AlignmentError.learn`."""
 
+ALIGNMENT = "alignment-error"
 NEED_GROUPS = frozenset({"far-mse", "far-cosine", "near-mse", "small-margin"})
 
 
@@ -74,6 +75,7 @@ def order_named(name: str, learned: dict[str, Order] | None = None) -> Order:
 
 
 __all__ = [
+    "ALIGNMENT",
     "NEED_GROUPS",
     "ORDERS",
     "AlignmentError",

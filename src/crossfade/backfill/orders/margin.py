@@ -10,12 +10,14 @@ from crossfade.errors import BadInput
 
 
 def small_margin(items: Items, groups: Groups | None, /) -> NDArray[np.float64]:
-    """Smallest distance to another mean, less that to the own one, first."""
-    if groups is None or len(groups.means) < 2:
+    """Smallest squared distance to another mean, less that to the own one, first."""
+    if groups is None or np.count_nonzero(groups.present) < 2:
         raise BadInput("a margin needs at least two groups")
-    distances = groups.distances(items.lifted)
     codes = groups.codes(items)
-    rows = np.arange(len(codes))
-    own = distances[rows, codes]
-    distances[rows, codes] = np.inf
-    return np.asarray(own - distances.min(axis=1))
+    out = np.empty(len(codes))
+    for rows, near in groups.nearness(items.lifted):
+        here, own = np.arange(len(near)), codes[rows]
+        mine = near[here, own]
+        near[here, own] = -np.inf
+        out[rows] = 2.0 * (near.max(axis=1) - mine)
+    return out

@@ -1,0 +1,132 @@
+"""A gallery file to be ordered: what can be wrong with it is found before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossfade.apply import DIRECTION, SPACE, UPGRADE
+from crossfade.backfill.classes import class_codes
+from crossfade.backfill.ids import Ids, Values
+from crossfade.backfill.items import Index, Items
+from crossfade.backfill.orders import ALIGNMENT, NEED_GROUPS
+from crossfade.errors import BadInput, BadRow
+from crossfade.files import Source, open_source, split_name
+from crossfade.threads import ahead, in_parts
+from crossfade.upgrade import Upgrade
+
+_BATCH_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """A gallery to be ordered, all of it checked that can be without reading the vectors."""
+
+    source: Source
+    ids: Ids
+    labels: Values | None
+    priority: NDArray[np.float64] | None
+    lifted: bool
+
+    @classmethod
+    def open(
+        cls,
+        upgrade: Upgrade,
+        place: str | Path,
+        *,
+        ids: Values | None = None,
+        labels: Values | None = None,
+        priority: NDArray[np.float64] | None = None,
+    ) -> Gallery:
+        """Old vectors in FILE or FILE:NAME, or those that F has lifted already."""
+        source = open_source(*split_name(place))
+        lifted = _lifted_by(upgrade, source)
+        wanted = upgrade.shared_dim_ if lifted else upgrade.old_dim_
+        if source.dim != wanted:
+            raise BadInput(
+                f"'{source.column}' has dimension {source.dim}, and the upgrade's "
+                f"{'shared' if lifted else 'old'} vectors have {wanted}",
+                where=source.path,
+                step="give the gallery's old vectors",
+            )
+        if not source.rows:
+            raise BadInput("is empty", where=source.path, step="give the gallery's old vectors")
+        for name, values in (("labels", labels), ("priorities", priority)):
+            if values is not None and len(values) != source.rows:
+                raise BadInput(
+                    f"there are {len(values)} {name} for {source.rows} rows", where=place
+                )
+        return cls(source, Ids(ids, source.rows, place), labels, priority, lifted)
+
+    def check_orders(self, orders: Sequence[str], classes: Sequence[str | int] | None) -> list[str]:
+        """Raise if the gallery lacks what one of the orders needs; gives what is worth a note."""
+        names = {part for order in orders for part in order.split("+")}
+        if ALIGNMENT in names and self.lifted:
+            raise BadInput(
+                f"{ALIGNMENT} goes by old vectors, and these are lifted",
+                where=self.source.path,
+                step="give the gallery's old vectors, or plan with other orders",
+            )
+        if "priority" in names and self.priority is None:
+            raise BadInput(
+                "the plan's order goes by priority, and the gallery has none",
+                where=self.source.path,
+                step="give --gallery-priority",
+            )
+        if not names & NEED_GROUPS or classes is None:
+            return []
+        if self.labels is None:
+            raise BadInput(
+                "the plan's order goes by class, and the gallery has no labels",
+                where=self.source.path,
+                step="give --gallery-labels, or plan with orders that need no classes",
+            )
+        return class_codes(self.labels, classes, self.source.path)[1]
+
+    def batches(self, upgrade: Upgrade, codes: Index | None) -> Iterator[Items]:
+        """Items as orders see them, the next read from disk while these are worked on."""
+        step = max(1, _BATCH_BYTES // (4 * (self.source.dim + upgrade.shared_dim_)))
+        start = 0
+        for block in ahead(self.source.vectors(step)):
+            here = slice(start, start + len(block))
+            try:
+                lifted = _float32(block) if self.lifted else upgrade.forward(block)
+            except BadRow as error:
+                place = self.source.path
+                raise error.moved(start, where=place, side=self.source.column) from None
+            yield Items(
+                self.ids.keys(here),
+                block,
+                lifted,
+                None if codes is None else codes[here],
+                None if self.priority is None else self.priority[here],
+            )
+            start = here.stop
+
+
+def _float32(block: NDArray[Any]) -> NDArray[np.float32]:
+    if block.dtype == np.float32:
+        return block
+    out = np.empty(block.shape, np.float32)
+    in_parts(len(block), lambda begin, end: np.copyto(out[begin:end], block[begin:end]))
+    return out
+
+
+def _lifted_by(upgrade: Upgrade, source: Source) -> bool:
+    """Whether the file says that F has lifted its vectors; raises if another upgrade's has."""
+    tags = source.metadata
+    if tags.get(SPACE) != "shared":
+        return False
+    if tags.get(UPGRADE) != upgrade.hash_ or tags.get(DIRECTION, "forward") != "forward":
+        raise BadInput(
+            f"was mapped {tags.get(DIRECTION, 'forward')} by upgrade "
+            f"{tags.get(UPGRADE, 'unknown')[:12]}, and this one is {upgrade.hash_[:12]}",
+            where=source.path,
+            step="give the gallery's old vectors, or those that this upgrade has lifted",
+        )
+    return True
