@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("quality", "solvers", "apply", "query", "evaluate", "curve", "backfill")
+NAMES = ("quality", "solvers", "apply", "query", "evaluate", "curve", "backfill", "order")
 
 
 def main() -> None:

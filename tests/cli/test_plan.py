@@ -189,7 +189,7 @@ def test_a_bad_row_found_while_ordering_leaves_no_folder(crossfade, folder):
     old[123, 2] = np.nan
     np.save("gallery.npy", old)
     ran = crossfade(
-        "plan", "mine", "held.npz", "-o", "p", "--order", "random", "--blend", "1",
+        "plan", "mine", "held.npz", "-o", "p", "--order", "alignment-error", "--blend", "1",
         "--gallery", "gallery.npy",
     )  # fmt: skip
     assert ran.code == 2

@@ -15,7 +15,14 @@ from crossfade.backfill.folder import Loaded
 from crossfade.backfill.gallery_file import Gallery
 from crossfade.backfill.ids import Ids, Values
 from crossfade.backfill.items import Groups, Index, Items
-from crossfade.backfill.orders import ALIGNMENT, NEED_GROUPS, Order, combined, order_named
+from crossfade.backfill.orders import (
+    ALIGNMENT,
+    NEED_GROUPS,
+    NEED_NO_VECTORS,
+    Order,
+    combined,
+    order_named,
+)
 from crossfade.errors import BadRow
 from crossfade.files import replacing
 from crossfade.threads import in_parts
@@ -47,12 +54,13 @@ def order_gallery(
     names = loaded.plan.order.split("+")
     gallery.check_orders(names, loaded.plan.classes)
     grouped = bool(NEED_GROUPS & set(names))
+    vectors = not set(names) <= NEED_NO_VECTORS
     by_class = grouped and loaded.groups is not None and loaded.groups.labelled
     rows, done, groups, codes = gallery.source.rows, 0, loaded.groups, None
 
     def batches() -> Iterator[Items]:
         nonlocal done
-        for items in gallery.batches(upgrade, codes):
+        for items in gallery.batches(upgrade, codes, vectors=vectors):
             yield items
             done += len(items.ids)
             if progress is not None:
@@ -118,7 +126,10 @@ def _joined(rows: list[Index]) -> Index:
 def _write(path: Path, ids: Ids, rows: Index) -> None:
     """A piece at a time: all ids in their new order would be as much again as they are."""
     schema = pa.schema({"id": ids.ordered(rows[:1]).type})
-    with pq.ParquetWriter(path, schema) as writer:
+    # Ids in an order of their own hardly compress, and trying takes longer than all the rest.
+    with pq.ParquetWriter(
+        path, schema, use_dictionary=False, compression="none", write_statistics=False
+    ) as writer:
         for first in range(0, len(rows), _WRITTEN):
             piece = ids.ordered(rows[first : first + _WRITTEN])
             writer.write_table(pa.table({"id": piece}, schema=schema))

@@ -17,7 +17,7 @@ from crossfade.backfill.items import Index, Items
 from crossfade.backfill.orders import ALIGNMENT, NEED_GROUPS
 from crossfade.errors import BadInput, BadRow
 from crossfade.files import Source, open_source, split_name
-from crossfade.threads import ahead, in_parts
+from crossfade.threads import ahead
 from crossfade.upgrade import Upgrade
 
 _BATCH_BYTES = 32 << 20
@@ -88,33 +88,39 @@ class Gallery:
             )
         return class_codes(self.labels, classes, self.source.path)[1]
 
-    def batches(self, upgrade: Upgrade, codes: Index | None) -> Iterator[Items]:
+    def batches(
+        self, upgrade: Upgrade, codes: Index | None, *, vectors: bool = True
+    ) -> Iterator[Items]:
         """Items as orders see them, the next read from disk while these are worked on."""
         step = max(1, _BATCH_BYTES // (4 * (self.source.dim + upgrade.shared_dim_)))
         start = 0
-        for block in ahead(self.source.vectors(step)):
+        for block in ahead(self.source.vectors(step)) if vectors else self._blank(step):
             here = slice(start, start + len(block))
-            try:
-                lifted = _float32(block) if self.lifted else upgrade.forward(block)
-            except BadRow as error:
-                place = self.source.path
-                raise error.moved(start, where=place, side=self.source.column) from None
             yield Items(
                 self.ids.keys(here),
                 block,
-                lifted,
+                self._lifted(upgrade, block, start) if vectors else block,
                 None if codes is None else codes[here],
                 None if self.priority is None else self.priority[here],
             )
             start = here.stop
 
+    def _blank(self, step: int) -> Iterator[NDArray[np.float32]]:
+        """Rows without numbers, for orders that look at none."""
+        for first in range(0, self.source.rows, step):
+            yield np.empty((min(step, self.source.rows - first), 0), np.float32)
 
-def _float32(block: NDArray[Any]) -> NDArray[np.float32]:
-    if block.dtype == np.float32:
-        return block
-    out = np.empty(block.shape, np.float32)
-    in_parts(len(block), lambda begin, end: np.copyto(out[begin:end], block[begin:end]))
-    return out
+    def _lifted(self, upgrade: Upgrade, block: Any, start: int) -> NDArray[np.float32]:
+        from crossfade.backfill.rows import widened
+
+        wide = widened(block)
+        if self.lifted:
+            return wide
+        try:
+            return upgrade.forward(wide)
+        except BadRow as error:
+            place = self.source.path
+            raise error.moved(start, where=place, side=self.source.column) from None
 
 
 def _lifted_by(upgrade: Upgrade, source: Source) -> bool:

@@ -62,18 +62,16 @@ class Ids:
         return pa.array(rows) if self.values is None else self.values.take(pa.array(rows))
 
     def most_urgent_first(self, urgency: NDArray[np.float64]) -> Index:
-        """Rows from the most urgent on; of equal urgency by id. `urgency` is used up."""
+        """Rows from the most urgent on; of equal urgency by id. `urgency` is changed."""
         np.negative(urgency, out=urgency)
-        order = np.argsort(urgency, kind="stable")
-        if self.values is None:
-            return order
-        # Only ties need the ids compared, and there are few of them.
+        # Not a stable sort, which is slower: only ties need ids compared, and there are few.
+        order = np.argsort(urgency)
         ranked = urgency[order]
         same = ranked[1:] == ranked[:-1]
         tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
         if len(tied):
             rows = order[tied]
-            by_id = np.asarray(pc.rank(self.values.take(pa.array(rows)), tiebreaker="first"))
+            by_id = rows if self.values is None else np.asarray(pc.rank(self.ordered(rows)))
             order[tied] = rows[np.lexsort((by_id, urgency[rows]))]
         return order
 
@@ -146,7 +144,7 @@ def _column(values: Any, where: object) -> pa.Array:
 
 def _hashes(column: pa.Array) -> Index:
     try:
-        from crossfade.backfill.kernel import hash_strings
+        from crossfade.backfill.rows import hash_strings
     except ImportError as error:
         raise MissingExtra("numba", extra="plan", need="an order of ids") from error
     wide = np.int64 if pa.types.is_large_string(column.type) else np.int32

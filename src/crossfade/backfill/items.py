@@ -46,7 +46,7 @@ class Groups:
         self.labelled = labelled
         self.present = np.ones(len(means), bool) if present is None else present
         """A class without items has no mean; it is nobody's own, and nobody's other."""
-        self._narrow = means.astype(np.float32)
+        self.narrow = means.astype(np.float32)
         self._halves = np.where(self.present, np.vecdot(means, means) / 2, np.inf)
 
     @classmethod
@@ -100,7 +100,7 @@ class Groups:
         step = max(1, _NEARNESS_BYTES // (4 * len(self.means)))
         for first in range(0, len(lifted), step):
             rows = slice(first, first + step)
-            found = np.asarray(lifted[rows], np.float32) @ self._narrow.T
+            found = np.asarray(lifted[rows], np.float32) @ self.narrow.T
             found -= self._halves.astype(np.float32)
             yield rows, found
 
@@ -123,7 +123,7 @@ def add_rows(x: Float, codes: Index, sums: NDArray[np.float64]) -> None:
     [[0.0], [5.0]]
     """
     try:
-        from crossfade.backfill.kernel import add_columns
+        from crossfade.backfill.rows import add_columns
     except ImportError as error:
         raise MissingExtra("numba", extra="plan", need="an order by class") from error
     x, codes = np.ascontiguousarray(x), np.ascontiguousarray(codes, np.int64)

@@ -140,23 +140,3 @@ def walk_rows(
                 ranked_grades[:, first:last],
             )
         first = last
-
-
-@njit(cache=True, nogil=True)
-def add_columns(x: Array, codes: Array, sums: Array, begin: int, end: int) -> None:
-    """Add columns `begin` to `end` of each row of `x` to the row of `sums` its code names."""
-    for row in range(len(codes)):
-        code = codes[row]
-        if code >= 0:
-            for column in range(begin, end):
-                sums[code, column] += x[row, column]
-
-
-@njit(cache=True, nogil=True)
-def hash_strings(offsets: Array, data: Array, out: Array) -> None:
-    """FNV-1a of the bytes between consecutive offsets."""
-    for row in range(len(out)):
-        value = np.uint64(0xCBF29CE484222325)
-        for place in range(offsets[row], offsets[row + 1]):
-            value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
-        out[row] = value

@@ -38,6 +38,7 @@ ORDERS: dict[str, Order] = {
 
 ALIGNMENT = "alignment-error"
 NEED_GROUPS = frozenset({"far-mse", "far-cosine", "near-mse", "small-margin"})
+NEED_NO_VECTORS = frozenset({"random", "priority"})
 
 
 def positions(urgency: NDArray[np.float64], ids: Index) -> Index:
@@ -77,6 +78,7 @@ def order_named(name: str, learned: dict[str, Order] | None = None) -> Order:
 __all__ = [
     "ALIGNMENT",
     "NEED_GROUPS",
+    "NEED_NO_VECTORS",
     "ORDERS",
     "AlignmentError",
     "Order",

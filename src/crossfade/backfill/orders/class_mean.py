@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from crossfade.backfill.items import Groups, Items
-from crossfade.errors import BadInput
+from crossfade.errors import BadInput, MissingExtra
 
 
 def far_mse(items: Items, groups: Groups | None, /) -> NDArray[np.float64]:
     """Farthest first by mean squared error."""
-    means, codes = _known(items, groups)
-    gaps = items.lifted - means[codes]
-    return np.asarray(np.vecdot(gaps, gaps) / gaps.shape[1], dtype=np.float64)
+    return np.asarray(_with_own("squared_gaps", items, groups) / items.lifted.shape[1])
 
 
 def near_mse(items: Items, groups: Groups | None, /) -> NDArray[np.float64]:
@@ -23,13 +23,18 @@ def near_mse(items: Items, groups: Groups | None, /) -> NDArray[np.float64]:
 
 def far_cosine(items: Items, groups: Groups | None, /) -> NDArray[np.float64]:
     """Farthest first by cosine distance."""
-    means, codes = _known(items, groups)
-    lifted, own = np.asarray(items.lifted, np.float64), means[codes]
-    lengths = np.linalg.norm(lifted, axis=1) * np.linalg.norm(own, axis=1)
-    return np.asarray(1.0 - np.vecdot(lifted, own) / np.maximum(lengths, 1e-30))
+    return 1.0 - _with_own("cosines", items, groups)
 
 
-def _known(items: Items, groups: Groups | None) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _with_own(name: str, items: Items, groups: Groups | None) -> NDArray[np.float64]:
     if groups is None:
         raise BadInput("this order needs groups", step="give labels, or groups by k-means")
-    return groups.means, groups.codes(items)
+    codes = np.ascontiguousarray(groups.codes(items), np.int64)
+    try:
+        from crossfade.backfill import rows
+    except ImportError as error:
+        raise MissingExtra("numba", extra="plan", need="an order by class") from error
+    out = np.empty(len(codes))
+    compiled: Any = getattr(rows, name)
+    compiled(np.ascontiguousarray(items.lifted, np.float32), groups.narrow, codes, out)
+    return out
