@@ -66,10 +66,11 @@ def prepare(folder: Path, rows: int) -> None:
         )  # fmt: skip
         save_plan(folder / order, plan, found, choice, overwrite=False)
     gallery = np.lib.format.open_memmap(folder / "old.npy", "w+", np.float16, (rows, DIM))
-    classes = np.empty(rows, np.int32)
-    for first in range(0, rows, 100_000):
-        last = min(first + 100_000, rows)
-        gallery[first:last], classes[first:last] = items(last - first)
+    classes = rng.integers(CLASSES, size=rows, dtype=np.int32)
+    noise = rng.standard_normal(size=(100_000, DIM), dtype=np.float32)
+    for first in range(0, rows, len(noise)):
+        some = classes[first : first + len(noise)]
+        gallery[first : first + len(noise)] = centres[some] + noise[: len(some)]
     gallery.flush()
     del gallery
     np.save(folder / "labels.npy", classes)

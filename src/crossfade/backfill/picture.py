@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crossfade.backfill.blend import Blend
 from crossfade.backfill.plan import Choice
 from crossfade.backfill.simulate import Simulation
 from crossfade.errors import MissingExtra
@@ -13,7 +12,7 @@ OURS = "#2a7f62"
 
 
 def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
-    """One panel per metric: the chosen candidate, the others of its blend, random replacement."""
+    """One panel per metric: the chosen candidate, and replacement by every order."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -25,10 +24,7 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
     colours = ("#4c78a8", "#f58518", "#b279a2", "#9d755d", "#e45756", "#72b7b2", "#eeca3b")
     plain = [c for c in simulation.candidates if c.plain]
-    others = [c for c in simulation.candidates if c.blend == choice.best.blend and c not in plain]
-    # A blend that was tried with few orders says little about orders: show replacement by all.
-    shown = choice.best.blend if len(others) > 2 else Blend()
-    others = [c for c in simulation.candidates if c.blend == shown and c not in plain]
+    others = [c for c in simulation.candidates if c.blend.plain and c not in plain]
     for panel, metric in zip(panels, metrics, strict=True):
         for candidate, colour in zip(others, colours * 9, strict=False):
             if candidate is not choice.best:
@@ -37,7 +33,7 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
                 panel.plot(shares, means, c=colour, lw=1, label=candidate.order)
         for candidate in plain:
             means = candidate.curve.means(metric)
-            panel.plot(100 * candidate.curve.shares, means, c="#333", lw=1.2, label="random, a = 1")
+            panel.plot(100 * candidate.curve.shares, means, c="#333", lw=1.2, label="random")
         curve = choice.best.curve
         name = f"{choice.best.order}, a = {choice.best.blend}"
         panel.plot(100 * curve.shares, curve.means(metric), c=OURS, lw=2.4, label=name)
@@ -62,7 +58,7 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
         ncols=4,
         fontsize=7,
         frameon=False,
-        title=f"{choice.recommendation}; thin curves: blend a = {shown}",
+        title=f"{choice.recommendation}; thin curves: replacement, a = 1",
         title_fontsize=8,
     )
     figure.savefig(path, format="png", dpi=140)
