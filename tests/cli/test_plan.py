@@ -325,3 +325,23 @@ def test_a_plan_whose_quiet_direction_is_gone_is_damaged(crossfade, folder):
     save_file({k: v for k, v in tensors.items() if "quiet" not in k}, "p/order.safetensors")
     with pytest.raises(BadInput, match="is damaged"):
         load_plan(folder / "p")
+
+
+def test_a_plan_by_qrels_orders_a_gallery_without_labels_by_clusters(crossfade, folder):
+    with np.load("held.npz") as held:
+        rng = np.random.default_rng(0)
+        qrels = np.stack([np.arange(200), rng.integers(200, 300, 200)], axis=1)
+        np.savez("judged.npz", old=held["old"], new=held["new"], qrels=qrels)
+    ran = crossfade(
+        "plan", "mine", "judged.npz", "-o", "p", "--order", "far-mse", "--blend", "1",
+        "--optimize", "ndcg@10", "--gallery", "gallery.npy",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    upgrade, old = Upgrade.load("mine"), np.load("gallery.npy")
+    loaded = load_plan(folder / "p", upgrade)
+    assert (loaded.plan.groups, loaded.plan.classes) == ("clusters", None)
+    lifted = upgrade.forward(old)
+    gaps = ((lifted[:, None] - loaded.groups.means[None]) ** 2).mean(axis=2).min(axis=1)
+    found = pq.read_table("p/order.parquet")["id"].to_numpy()
+    assert sorted(found.tolist()) == list(range(600))
+    assert (np.diff(gaps[found]) < 1e-6).all()
