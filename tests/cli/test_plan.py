@@ -143,6 +143,7 @@ def test_bad_input_is_refused_and_nothing_is_written(crossfade, folder, argument
     assert {path.name for path in folder.iterdir()} == before
 
 
+LABELS = ["--gallery-labels", "gallery_labels.npy"]
 BAD_GALLERIES = [
     (["--gallery-labels", "short.npy"], "there are 5 labels for 600 rows"),
     (["--gallery-ids", "twice.npy"], "an id is given twice (0)"),
@@ -153,7 +154,7 @@ BAD_GALLERIES = [
     (["--gallery-labels", "more.npy"], "1 of its 6 classes is unknown to the plan (77)"),
     (["--gallery", "wide.npy"], "'vector' has dimension 9, and the upgrade's old vectors have 6"),
     (["--gallery", "missing.npy"], "missing.npy"),
-    (["--order", "priority", "--priority", "p.npy"], "the gallery has none"),
+    (["--order", "priority", "--priority", "p.npy", *LABELS], "goes by priority, and the gallery"),
 ]
 
 

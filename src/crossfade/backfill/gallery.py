@@ -52,7 +52,7 @@ def order_gallery(
     if not isinstance(gallery, Gallery):
         gallery = Gallery.open(upgrade, gallery, ids=ids, labels=labels, priority=priority)
     names = loaded.plan.order.split("+")
-    gallery.check_orders(names, loaded.plan.classes)
+    gallery.check_orders([loaded.plan.order], loaded.plan.classes)
     grouped = bool(NEED_GROUPS & set(names))
     vectors = not set(names) <= NEED_NO_VECTORS
     by_class = grouped and loaded.groups is not None and loaded.groups.labelled

@@ -63,29 +63,31 @@ class Gallery:
                 )
         return cls(source, Ids(ids, source.rows, place), labels, priority, lifted)
 
+    def lacks(self, order: str, classes: Sequence[str | int] | None) -> str | None:
+        """What an order needs that is not there; `classes` are those of the pairs, if labelled."""
+        names = set(order.split("+"))
+        if ALIGNMENT in names and self.lifted:
+            return f"{ALIGNMENT} goes by old vectors, and these are lifted"
+        if "priority" in names and self.priority is None:
+            return "the plan's order goes by priority, and the gallery has none"
+        if names & NEED_GROUPS and classes is not None and self.labels is None:
+            return "the plan's order goes by class, and the gallery has no labels"
+        return None
+
     def check_orders(self, orders: Sequence[str], classes: Sequence[str | int] | None) -> list[str]:
         """Raise if the gallery lacks what one of the orders needs; gives what is worth a note."""
-        names = {part for order in orders for part in order.split("+")}
-        if ALIGNMENT in names and self.lifted:
-            raise BadInput(
-                f"{ALIGNMENT} goes by old vectors, and these are lifted",
-                where=self.source.path,
-                step="give the gallery's old vectors, or plan with other orders",
-            )
-        if "priority" in names and self.priority is None:
-            raise BadInput(
-                "the plan's order goes by priority, and the gallery has none",
-                where=self.source.path,
-                step="give --gallery-priority",
-            )
-        if not names & NEED_GROUPS or classes is None:
+        for order in orders:
+            why = self.lacks(order, classes)
+            if why is not None:
+                raise BadInput(
+                    why,
+                    where=self.source.path,
+                    step="give --gallery-labels, --gallery-priority or old vectors, or plan with "
+                    "orders that need no more than there is",
+                )
+        by_class = any(NEED_GROUPS & set(order.split("+")) for order in orders)
+        if not by_class or classes is None or self.labels is None:
             return []
-        if self.labels is None:
-            raise BadInput(
-                "the plan's order goes by class, and the gallery has no labels",
-                where=self.source.path,
-                step="give --gallery-labels, or plan with orders that need no classes",
-            )
         return class_codes(self.labels, classes, self.source.path)[1]
 
     def batches(

@@ -48,24 +48,16 @@ def _ends(text: str) -> tuple[float, float]:
 def fitting(
     gallery: Gallery, orders: list[str], classes: list[str | int] | None, *, asked: bool
 ) -> tuple[list[str], list[str]]:
-    """The orders that can be made of the gallery, and what to say of it; raises if none can."""
-    if asked:
-        return orders, gallery.check_orders(orders, classes)
-    kept, said, reasons = [], [], []
-    for name in orders:
-        try:
-            said += gallery.check_orders([name], classes)
-            kept.append(name)
-        except BadInput as error:
-            if gallery.labels is not None and not gallery.lifted:
-                raise
-            reasons.append((name, error))
-    if not kept:
-        raise reasons[0][1]
-    if reasons:
-        why = "; ".join(dict.fromkeys(str(error.cause) for _, error in reasons))
-        said.append(f"not tried: {', '.join(name for name, _ in reasons)} ({why})")
-    return kept, list(dict.fromkeys(said))
+    """The orders that can be made of the gallery, and what to say of it.
+
+    Orders that were asked for have to be possible; of the others those are left out that are not.
+    """
+    left = {} if asked else {name: why for name in orders if (why := gallery.lacks(name, classes))}
+    kept = [name for name in orders if name not in left]
+    said = gallery.check_orders(kept or orders, classes)
+    if left:
+        said.append(f"not tried: {', '.join(left)} ({'; '.join(dict.fromkeys(left.values()))})")
+    return kept, said
 
 
 def unseen(upgrade: Upgrade, held: Held) -> tuple[Held, Any, list[str]]:
