@@ -141,9 +141,7 @@ def main(arguments: list[str]) -> None:
         prepare(folder, args.rows)
         size = (folder / "old.npy").stat().st_size / 1e9
         print(f"{args.rows} × {DIM} float16 ({size:.1f} GB), {CLASSES} classes\n")
-        print(
-            "| order | gallery | ids | s | of processors s | two bare reads s | ratio | peak MB |"
-        )
+        print("| order | gallery | ids | s | CPU s | two bare reads s | ratio | peak MB |")
         print("|---|---|---|---|---|---|---|---|")
         for order, gallery, names in RUNS:
             limit = bare(folder / gallery)

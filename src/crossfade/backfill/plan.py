@@ -72,16 +72,14 @@ def choose(
         raise BadInput(f"a budget of {budget}", step="use a share from 0 to 1")
     shares = simulation.candidates[0].curve.shares
     last = int(np.searchsorted(shares, budget + 1e-9, side="right"))
-    within = shares[:last]
-
-    def areas(candidate: Candidate) -> Float:
-        means = np.array([candidate.curve.means(m)[:last] for m in optimize])
-        return np.trapezoid(means, within) / within[-1] if last > 1 else means[:, 0]
-
-    plain = [areas(c) for c in simulation.candidates if c.plain]
-    fair = [c for c in simulation.candidates if all((areas(c) >= p).all() for p in plain)]
+    plain = [c.areas(optimize, budget) for c in simulation.candidates if c.plain]
+    fair = [
+        c
+        for c in simulation.candidates
+        if all((c.areas(optimize, budget) >= p).all() for p in plain)
+    ]
     # Of equal worth the first: replacement before blending, simple orders before learned ones.
-    best = max(fair, key=lambda candidate: float(areas(candidate).mean()))
+    best = max(fair, key=lambda c: float(c.areas(optimize, budget).mean()))
     exact = simulation.curve(best)
     values = np.mean([exact.of_queries(m) for m in optimize], axis=0)[:last] * 100.0
     old = _line(simulation.old.values, optimize)

@@ -52,9 +52,12 @@ class Candidate:
         """Random replacement, which everything is compared with."""
         return self.order == "random" and self.blend.plain
 
-    def worth(self, metrics: Sequence[str]) -> float:
-        """The mean of its areas."""
-        return float(np.mean([self.curve.area(metric) for metric in metrics]))
+    def areas(self, metrics: Sequence[str], budget: float = 1.0) -> NDArray[np.float64]:
+        """Mean quality up to the budget, by metric; up to 1 that is M̃."""
+        last = int(np.searchsorted(self.curve.shares, budget + 1e-9, side="right"))
+        within = self.curve.shares[:last]
+        means = np.array([self.curve.means(metric)[:last] for metric in metrics])
+        return np.trapezoid(means, within) / within[-1] if last > 1 else means[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +135,7 @@ def simulate(
     points: int = POINTS,
     distance: Distance = "cosine",
     start: State = LIFTED,
+    budget: float = 1.0,
     quiet: Quiet | None = None,
     priority: NDArray[np.float64] | None = None,
     seed: int = 0,
@@ -140,7 +144,8 @@ def simulate(
     """Curves of all `orders` (two joined by '+' are combined) and `blends`.
 
     Without `blends` they are searched for: `BLENDS` with every order, then those that fall along
-    the order, with and without turning the volume down, with the best orders. `start` says what the
+    the order, with and without turning the volume down, with the orders that are best up to the
+    `budget`. `start` says what the
     gallery holds now; items that are filled already come first in every order. `quiet` is
     learned from the queries unless it is given.
     """
@@ -179,7 +184,7 @@ def simulate(
         distance=distance,
         quiet=quiet,
     )
-    found = _search(scene, orders, given, progress)
+    found = _search(scene, orders, given, budget, progress)
     lines = [
         measure(queries[side], gallery[side], held.relevance, metrics, distance=distance)
         for side in ("old", "new")
@@ -196,7 +201,11 @@ def simulate(
 
 
 def _search(
-    scene: _Scene, orders: Sequence[str], given: list[Blend] | None, progress: Progress | None
+    scene: _Scene,
+    orders: Sequence[str],
+    given: list[Blend] | None,
+    budget: float,
+    progress: Progress | None,
 ) -> list[Candidate]:
     found: list[Candidate] = []
     steps = len(BLENDS) + 1 if given is None else len(given)
@@ -211,7 +220,7 @@ def _search(
             progress(done, steps)
     if given is None:
         best: dict[str, Candidate] = {}
-        for candidate in sorted(found, key=lambda c: -c.worth(scene.metrics)):
+        for candidate in sorted(found, key=lambda c: -c.areas(scene.metrics, budget).mean()):
             best.setdefault(candidate.order, candidate)
         volumes = VOLUMES if scene.quiet is not None and scene.quiet.enough else (1.0,)
         for name, constant in list(best.items())[:REFINED]:

@@ -168,6 +168,7 @@ def plan(
             blends=blends,
             metrics=chosen,
             start=states(start, rows, keep),
+            budget=budget,
             priority=None if priority is None else one_for_each(numbers(priority), rows, keep),
             seed=seed,
             progress=advance,
