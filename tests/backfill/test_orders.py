@@ -97,15 +97,12 @@ def test_an_item_without_a_class_is_compared_with_the_nearest():
         assert np.allclose(means[c], items.lifted[:30][first == c].mean(axis=0), atol=1e-6)
 
 
-@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 10**6), st.integers(1, 3))
-def test_sums_by_class_are_those_of_a_loop_however_many_threads(dim, rows, seed, threads):
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 10**6))
+def test_sums_by_class_are_those_of_a_loop(dim, rows, seed):
     rng = np.random.default_rng(seed)
     x, codes = rng.normal(size=(rows, dim)).astype("f4"), rng.integers(-1, 4, size=rows)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", str(threads))
-        found = np.zeros((4, dim))
-        add_rows(x, codes, found)
-    expected = np.zeros((4, dim))
+    found, expected = np.zeros((4, dim)), np.zeros((4, dim))
+    add_rows(x, codes, found)
     for row, code in zip(x, codes, strict=True):
         if code >= 0:
             expected[code] += row

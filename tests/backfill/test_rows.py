@@ -20,6 +20,13 @@ def test_every_float16_is_widened_exactly(monkeypatch, threads):
     assert np.isnan(found[~finite]).all()
 
 
+def test_room_that_is_given_is_used():
+    room = np.empty((300, 256), np.float32)
+    found = rows.widened(EVERY[:7], room)
+    assert found.base is room
+    assert np.array_equal(found, EVERY[:7].astype(np.float32))
+
+
 def test_wider_vectors_are_taken_as_they_are():
     x = np.ones((3, 2), np.float32)
     assert rows.widened(x) is x

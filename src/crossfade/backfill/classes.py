@@ -15,25 +15,42 @@ from crossfade.errors import BadInput
 _NAMED = 5
 
 
-def class_codes(
-    values: pa.Array | NDArray[Any], known: Sequence[str | int], where: object
-) -> tuple[NDArray[np.int64], list[str]]:
-    """The place of each label in `known`, -1 for a missing one; and what is worth a note.
-
-    >>> class_codes(np.array(["dog", "cat", "dog"]), ["cat", "dog", "owl"], "labels.npy")
-    (array([1, 0, 1]), ["1 of the plan's 3 classes is not in the gallery ('owl')"])
-    """
+def encoded(values: pa.Array | NDArray[Any], where: object) -> pa.DictionaryArray:
+    """Labels as a dictionary of their names, a fraction of ten million strings."""
+    if isinstance(values, pa.DictionaryArray):
+        return values
     column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_floating(column.type):
         column = _whole(column, where)
-    # A dictionary is a fraction of ten million strings.
-    column = column.dictionary_encode()
-    names: list[Any] = column.dictionary.to_pylist()
+    return column.dictionary_encode()
+
+
+def class_codes(
+    values: pa.Array | NDArray[Any], known: Sequence[str | int], where: object
+) -> tuple[NDArray[np.int32], list[str]]:
+    """The place of each label in `known`, -1 for a missing one; and what is worth a note.
+
+    >>> codes, notes = class_codes(np.array(["dog", "cat"]), ["cat", "dog", "owl"], "labels.npy")
+    >>> codes.tolist(), notes
+    ([1, 0], ["1 of the plan's 3 classes is not in the gallery ('owl')"])
+    """
+    column = encoded(values, where)
+    notes = check_classes(column, known, where)
     places = {name: place for place, name in enumerate(known)}
-    found = [places.get(name) for name in names]
-    unknown = [name for name, place in zip(names, found, strict=True) if place is None]
+    names = column.dictionary.to_pylist()
+    # One more, for labels that are missing.
+    codes = np.asarray([*(places[name] for name in names), -1], np.int32)
+    return codes[np.asarray(column.indices.fill_null(len(names)))], notes
+
+
+def check_classes(
+    column: pa.DictionaryArray, known: Sequence[str | int], where: object
+) -> list[str]:
+    """Raise if a class is not among those `known`; gives a note if one of those is not here."""
+    names, there = column.dictionary.to_pylist(), set(known)
+    unknown = [name for name in names if name not in there]
     if names and len(unknown) == len(names):
         raise BadInput(
             f"none of its classes ({_list(names)}) is among the plan's ({_list(known)})",
@@ -47,15 +64,12 @@ def class_codes(
             where=where,
             step="plan on pairs that hold these classes, or with orders that need no classes",
         )
-    codes = np.asarray([place for place in found if place is not None], np.int64)
-    rows = np.asarray(column.indices.fill_null(-1), np.int64)
-    out = np.where(rows < 0, -1, codes[rows]) if len(codes) else np.full(len(rows), -1)
-    there = set(names)
-    lacking = [name for name in known if name not in there]
+    found = set(names)
+    lacking = [name for name in known if name not in found]
     if not lacking:
-        return out, []
+        return []
     text = f"{len(lacking)} of the plan's {len(known)} classes {_are(lacking)} not in the gallery"
-    return out, [f"{text} ({_list(lacking)})"]
+    return [f"{text} ({_list(lacking)})"]
 
 
 def class_names(values: NDArray[Any]) -> list[str | int]:

@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from crossfade.apply import DIRECTION, SPACE, UPGRADE
-from crossfade.backfill.classes import class_codes
+from crossfade.backfill.classes import check_classes, encoded
 from crossfade.backfill.ids import Ids, Values
-from crossfade.backfill.items import Index, Items
+from crossfade.backfill.items import Items
 from crossfade.backfill.orders import ALIGNMENT, NEED_GROUPS
 from crossfade.errors import BadInput, BadRow
 from crossfade.files import Source, open_source, split_name
 from crossfade.threads import ahead
 from crossfade.upgrade import Upgrade
 
-_BATCH_BYTES = 32 << 20
+_BATCH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Gallery:
 
     source: Source
     ids: Ids
-    labels: Values | None
+    labels: pa.DictionaryArray | None
     priority: NDArray[np.float64] | None
     lifted: bool
 
@@ -61,7 +62,8 @@ class Gallery:
                 raise BadInput(
                     f"there are {len(values)} {name} for {source.rows} rows", where=place
                 )
-        return cls(source, Ids(ids, source.rows, place), labels, priority, lifted)
+        named = None if labels is None else encoded(labels, place)
+        return cls(source, Ids(ids, source.rows, place), named, priority, lifted)
 
     def lacks(self, order: str, classes: Sequence[str | int] | None) -> str | None:
         """What an order needs that is not there; `classes` are those of the pairs, if labelled."""
@@ -88,21 +90,25 @@ class Gallery:
         by_class = any(NEED_GROUPS & set(order.split("+")) for order in orders)
         if not by_class or classes is None or self.labels is None:
             return []
-        return class_codes(self.labels, classes, self.source.path)[1]
+        return check_classes(self.labels, classes, self.source.path)
 
     def batches(
-        self, upgrade: Upgrade, codes: Index | None, *, vectors: bool = True
+        self, upgrade: Upgrade, codes: NDArray[np.int32] | None, *, vectors: bool = True
     ) -> Iterator[Items]:
-        """Items as orders see them, the next read from disk while these are worked on."""
+        """Items as orders see them, the next read from disk while these are worked on.
+
+        Their vectors are there until the next are asked for.
+        """
         step = max(1, _BATCH_BYTES // (4 * (self.source.dim + upgrade.shared_dim_)))
         start = 0
+        room = np.empty((min(step, self.source.rows) if vectors else 0, self.source.dim), "f4")
         for block in ahead(self.source.vectors(step)) if vectors else self._blank(step):
             here = slice(start, start + len(block))
             yield Items(
                 self.ids.keys(here),
                 block,
-                self._lifted(upgrade, block, start) if vectors else block,
-                None if codes is None else codes[here],
+                self._lifted(upgrade, block, room, start) if vectors else block,
+                None if codes is None else codes[here].astype(np.int64),
                 None if self.priority is None else self.priority[here],
             )
             start = here.stop
@@ -112,10 +118,12 @@ class Gallery:
         for first in range(0, self.source.rows, step):
             yield np.empty((min(step, self.source.rows - first), 0), np.float32)
 
-    def _lifted(self, upgrade: Upgrade, block: Any, start: int) -> NDArray[np.float32]:
+    def _lifted(
+        self, upgrade: Upgrade, block: Any, room: NDArray[np.float32], start: int
+    ) -> NDArray[np.float32]:
         from crossfade.backfill.rows import widened
 
-        wide = widened(block)
+        wide = widened(block, room)
         if self.lifted:
             return wide
         try:

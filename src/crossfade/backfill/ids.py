@@ -17,6 +17,7 @@ from crossfade.backfill.items import Index
 from crossfade.errors import BadInput, MissingExtra
 
 Values: TypeAlias = pa.Array | NDArray[Any]
+_PIECE = 1 << 20
 
 
 class Ids:
@@ -64,31 +65,43 @@ class Ids:
     def most_urgent_first(self, urgency: NDArray[np.float64]) -> Index:
         """Rows from the most urgent on; of equal urgency by id. `urgency` is changed."""
         np.negative(urgency, out=urgency)
+        if self.values is None:
+            return np.argsort(urgency, kind="stable")
         # Not a stable sort, which is slower: only ties need ids compared, and there are few.
         order = np.argsort(urgency)
-        ranked = urgency[order]
-        same = ranked[1:] == ranked[:-1]
-        tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+        tied = np.flatnonzero(_with_neighbours(_equal_next(urgency, order)))
         if len(tied):
             rows = order[tied]
-            by_id = rows if self.values is None else np.asarray(pc.rank(self.ordered(rows)))
+            by_id = np.asarray(pc.rank(self.ordered(rows)))
             order[tied] = rows[np.lexsort((by_id, urgency[rows]))]
         return order
 
     def _twice(self) -> Any:
         keys = self.keys(slice(0, self.rows))
-        by_key = np.argsort(keys, kind="stable")
-        ordered = keys[by_key]
-        same = ordered[1:] == ordered[:-1]
-        rows = by_key[np.append(same, False) | np.insert(same, 0, False)]
-        if not len(rows):
+        keys.sort()
+        twice = keys[1:][keys[1:] == keys[:-1]]
+        if not len(twice):
             return None
         # Two strings may share a hash: these few are looked at themselves.
+        rows = np.flatnonzero(np.isin(self.keys(slice(0, self.rows)), twice))
         found = self.ordered(rows).value_counts()
         most = found.field("counts").to_numpy().argmax()
-        return (
-            found.field("values")[most].as_py() if found.field("counts")[most].as_py() > 1 else None
-        )
+        is_twice = found.field("counts")[most].as_py() > 1
+        return found.field("values")[most].as_py() if is_twice else None
+
+
+def _equal_next(values: NDArray[np.float64], order: Index) -> NDArray[np.bool_]:
+    """Whether each value is that of the next in order; a piece at a time, to hold no copy."""
+    out = np.zeros(len(order), bool)
+    for first in range(0, len(order) - 1, _PIECE):
+        piece = values[order[first : first + _PIECE + 1]]
+        out[first : first + len(piece) - 1] = piece[1:] == piece[:-1]
+    return out
+
+
+def _with_neighbours(same: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    same[1:] |= same[:-1].copy()
+    return same
 
 
 def check_order(order: Values, gallery: Values, where: object = None) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossfade.errors import BadInput, MissingExtra
-from crossfade.threads import in_parts
 
 Float = NDArray[np.float32]
 Index = NDArray[np.int64]
@@ -114,17 +113,14 @@ class Groups:
 def add_rows(x: Float, codes: Index, sums: NDArray[np.float64]) -> None:
     """Add each row of `x` to the row of `sums` that its code names; a negative code names none.
 
-    Threads take columns, not rows: every sum is made in the order of the rows, however many there
-    are, and so the means are the same to the last bit.
-
     >>> sums = np.zeros((2, 1))
     >>> add_rows(np.array([[1.0], [2.0], [4.0]], "f4"), np.array([1, -1, 1]), sums)
     >>> sums.tolist()
     [[0.0], [5.0]]
     """
     try:
-        from crossfade.backfill.rows import add_columns
+        from crossfade.backfill.rows import add_by_code
     except ImportError as error:
         raise MissingExtra("numba", extra="plan", need="an order by class") from error
-    x, codes = np.ascontiguousarray(x), np.ascontiguousarray(codes, np.int64)
-    in_parts(x.shape[1], lambda begin, end: add_columns(x, codes, sums, begin, end))
+    # In one thread: sums in the order of the rows are the same to the last bit on any machine.
+    add_by_code(np.ascontiguousarray(x), np.ascontiguousarray(codes, np.int64), sums)

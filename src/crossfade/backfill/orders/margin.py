@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossfade.backfill.items import Groups, Items
+from crossfade.backfill.orders.class_mean import with_means
 from crossfade.errors import BadInput
 
 
@@ -13,11 +14,12 @@ def small_margin(items: Items, groups: Groups | None, /) -> NDArray[np.float64]:
     """Smallest squared distance to another mean, less that to the own one, first."""
     if groups is None or np.count_nonzero(groups.present) < 2:
         raise BadInput("a margin needs at least two groups")
-    codes = groups.codes(items)
-    out = np.empty(len(codes))
+    own = groups.codes(items)
+    other = np.empty_like(own)
     for rows, near in groups.nearness(items.lifted):
-        here, own = np.arange(len(near)), codes[rows]
-        mine = near[here, own]
-        near[here, own] = -np.inf
-        out[rows] = 2.0 * (near.max(axis=1) - mine)
-    return out
+        near[np.arange(len(near)), own[rows]] = -np.inf
+        other[rows] = near.argmax(axis=1)
+    # A product's last bits depend on how rows are batched: it finds the other, and no more.
+    return with_means("squared_gaps", items, groups, own) - with_means(
+        "squared_gaps", items, groups, other
+    )
