@@ -5,7 +5,17 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("quality", "solvers", "apply", "query", "evaluate", "curve", "backfill", "migrate")
+NAMES = (
+    "quality",
+    "solvers",
+    "apply",
+    "query",
+    "evaluate",
+    "curve",
+    "backfill",
+    "order",
+    "migrate",
+)
 
 
 def main() -> None:

@@ -8,10 +8,12 @@ thread rows of its own for both.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def cores() -> int:
@@ -35,6 +37,20 @@ def in_parts(rows: int, work: Callable[[int, int], None], threads: int | None = 
     bounds = [rows * i // threads for i in range(threads + 1)]
     with _blas().limit(limits=1), ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, bounds[:-1], bounds[1:]))
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, each fetched while the one before it is worked on.
+
+    >>> list(ahead(iter("abc")))
+    ['a', 'b', 'c']
+    """
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield item  # type: ignore[misc]
 
 
 @cache

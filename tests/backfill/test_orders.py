@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossfade.backfill import ORDERS, AlignmentError, Groups, Items, blend, combined, positions
+from crossfade.backfill import ORDERS, AlignmentError, Groups, Items, combined, positions
+from crossfade.backfill.items import add_rows
 from crossfade.backfill.orders import NEED_GROUPS, order_named
 from crossfade.errors import BadInput
 
@@ -71,6 +72,41 @@ def test_the_smallest_margin_is_first():
         for i, label in enumerate(items.labels)
     ]
     assert np.allclose(-ORDERS["small-margin"](items, groups), margins, atol=1e-4)
+
+
+def test_a_class_without_items_is_nobodys_other():
+    items = gallery()
+    three = Items(items.ids, items.old, items.lifted, np.where(items.labels == 3, 0, items.labels))
+    with_empty = Groups.of_classes([three], classes=6)
+    without = Groups.of_classes([three], classes=3)
+    assert with_empty.present.tolist() == [True] * 3 + [False] * 3
+    margins = [ORDERS["small-margin"](three, g) for g in (with_empty, without)]
+    assert np.allclose(*margins)
+
+
+def test_an_item_without_a_class_is_compared_with_the_nearest():
+    items = gallery()
+    groups = Groups.of_classes([items], classes=4)
+    bare = Items(items.ids, items.old, items.lifted, np.full(60, -1))
+    gaps = ((items.lifted[:, None] - groups.means[None]) ** 2).sum(axis=2)
+    assert groups.codes(bare).tolist() == gaps.argmin(axis=1).tolist()
+    half = Items(items.ids, items.old, items.lifted, np.where(np.arange(60) < 30, items.labels, -1))
+    means = Groups.of_classes([half], classes=4).means
+    first = items.labels[:30]
+    for c in range(4):
+        assert np.allclose(means[c], items.lifted[:30][first == c].mean(axis=0), atol=1e-6)
+
+
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 10**6))
+def test_sums_by_class_are_those_of_a_loop(dim, rows, seed):
+    rng = np.random.default_rng(seed)
+    x, codes = rng.normal(size=(rows, dim)).astype("f4"), rng.integers(-1, 4, size=rows)
+    found, expected = np.zeros((4, dim)), np.zeros((4, dim))
+    add_rows(x, codes, found)
+    for row, code in zip(x, codes, strict=True):
+        if code >= 0:
+            expected[code] += row
+    assert np.array_equal(found, expected)
 
 
 def test_random_is_uniform_and_depends_on_the_id_alone():
@@ -152,18 +188,6 @@ def test_two_orders_combine_to_one_that_is_between(a, b):
         for j in range(8):
             if a[i] < a[j] and b[i] < b[j]:
                 assert found[i] < found[j]
-
-
-def test_a_blend_is_between_and_of_unit_length():
-    rng = np.random.default_rng(0)
-    b, f = rng.normal(size=(2, 20, 4)).astype("f4")
-    assert blend(b, f, 1.0) is b
-    mixed = blend(b, f, 0.3)
-    assert np.allclose(np.linalg.norm(mixed, axis=1), 1, atol=1e-6)
-    expected = 0.3 * b + 0.7 * f
-    assert np.allclose(mixed, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
-    with pytest.raises(BadInput, match=r"a blend of 1\.5 → use a number from 0 to 1"):
-        blend(b, f, 1.5)
 
 
 @pytest.mark.parametrize("name", sorted(NEED_GROUPS))

@@ -1,6 +1,6 @@
 """Backfilling: in which order the gallery is re-embedded, and what each share of it buys."""
 
-from crossfade.backfill.blend import blend
+from crossfade.backfill.blend import Blend, blend, stored
 from crossfade.backfill.curve import Curve, curves
 from crossfade.backfill.items import Groups, Items
 from crossfade.backfill.orders import ORDERS, AlignmentError, combined, positions
@@ -8,6 +8,7 @@ from crossfade.backfill.orders import ORDERS, AlignmentError, combined, position
 __all__ = [
     "ORDERS",
     "AlignmentError",
+    "Blend",
     "Curve",
     "Groups",
     "Items",
@@ -15,4 +16,5 @@ __all__ = [
     "combined",
     "curves",
     "positions",
+    "stored",
 ]

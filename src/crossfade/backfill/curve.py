@@ -60,6 +60,26 @@ class Curve:
         """M̃: the area under the curve (Section 4.1), by the trapezoidal rule, in percent."""
         return float(np.trapezoid(self.means(metric), self.shares))
 
+    def line(self) -> Line:
+        """The means alone, for those who compare many curves and need the queries of one."""
+        return Line(self.shares, {metric: self.means(metric) for metric in self.values})
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A curve without its queries: percent at each share, by metric."""
+
+    shares: Values
+    values: dict[str, Values]
+
+    def means(self, metric: str) -> Values:
+        """The curve in percent (points,)."""
+        return self.values[metric]
+
+    def area(self, metric: str) -> float:
+        """M̃: the area under the curve, by the trapezoidal rule, in percent."""
+        return float(np.trapezoid(self.values[metric], self.shares))
+
 
 def turns(positions: Index, points: int = POINTS) -> tuple[Values, Index]:
     """Shares of a curve, and for each item the first point at which it is backfilled.

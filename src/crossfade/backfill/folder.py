@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from crossfade.backfill.items import Groups
 from crossfade.backfill.orders import AlignmentError
-from crossfade.backfill.plan import Choice, Costs
+from crossfade.backfill.plan import Choice
+from crossfade.backfill.record import Loaded, Plan, describe
 from crossfade.backfill.simulate import Simulation
+from crossfade.backfill.volume import Quiet
 from crossfade.errors import BadInput
 from crossfade.files.atomic import check_parent, refuse_existing, replacing
 from crossfade.upgrade import Upgrade
@@ -30,85 +33,9 @@ PLAN, CURVES, PICTURE, TENSORS, CARD = (
     "order.safetensors",
     "README.md",
 )
-
-
-class Plan(BaseModel):
-    """What plan.json holds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    format: Literal[1] = 1
-    upgrade: str
-    data: str
-    queries: int
-    gallery: int
-    optimize: list[str]
-    budget: float
-    order: str
-    blend: float
-    recommendation: str
-    reason: str
-    stop: float
-    peak: float
-    reach: dict[str, float | None]
-    quality: dict[str, dict[str, float]]
-    costs: dict[str, dict[str, float | int | None]]
-    candidates: list[dict[str, Any]]
-    warnings: list[str]
-
-
-@dataclass(frozen=True, eq=False)
-class Loaded:
-    """A plan read back, and what its order needs."""
-
-    plan: Plan
-    groups: Groups | None
-    alignment: AlignmentError | None
-
-
-def describe(
-    upgrade: Upgrade,
-    simulation: Simulation,
-    choice: Choice,
-    costs: Costs,
-    *,
-    data: str,
-    gallery: int,
-    optimize: list[str],
-    budget: float,
-    warnings: list[str],
-) -> Plan:
-    """The plan that `choice` makes."""
-    reached = {f"reach new/new in {m}": share for m, share in choice.reach.items()}
-    points: dict[str, float | None] = {"stop": choice.stop, "peak": choice.peak, **reached}
-    points["full"] = 1.0
-    return Plan(
-        upgrade=upgrade.hash_,
-        data=data,
-        queries=simulation.new.queries,
-        gallery=gallery,
-        optimize=optimize,
-        budget=budget,
-        order=choice.best.order,
-        blend=choice.best.blend,
-        recommendation=choice.recommendation,
-        reason=choice.reason,
-        stop=choice.stop,
-        peak=choice.peak,
-        reach=choice.reach,
-        quality=choice.qualities,
-        costs={name: costs.record(s) for name, s in points.items() if s is not None},
-        candidates=[
-            {
-                "order": c.order,
-                "blend": c.blend,
-                "area": {m: c.curve.area(m) for m in c.curve.values},
-                "full": {m: float(c.curve.means(m)[-1]) for m in c.curve.values},
-            }
-            for c in simulation.candidates
-        ],
-        warnings=warnings,
-    )
+__all__ = ["Loaded", "Plan", "check_plan_target", "describe", "load_plan", "save_plan"]
+ORDER = "order.parquet"
+"""The ids of the real gallery, most urgent first; there if the plan was given one."""
 
 
 def check_plan_target(folder: Path, *, overwrite: bool) -> None:
@@ -120,9 +47,19 @@ def check_plan_target(folder: Path, *, overwrite: bool) -> None:
 
 
 def save_plan(
-    folder: Path, plan: Plan, simulation: Simulation, choice: Choice, *, overwrite: bool
+    folder: Path,
+    plan: Plan,
+    simulation: Simulation,
+    choice: Choice,
+    *,
+    overwrite: bool,
+    more: Callable[[Loaded, Path], object] | None = None,
 ) -> None:
-    """Write the folder: whole, or not at all."""
+    """Write the folder: whole, or not at all.
+
+    `more` is called with the plan and the unfinished folder, to add to it; if it fails, there is no
+    folder.
+    """
     from crossfade.backfill.picture import draw
 
     check_plan_target(folder, overwrite=overwrite)
@@ -134,6 +71,9 @@ def save_plan(
         draw(simulation, choice, temporary / PICTURE)
         save_file(_tensors(simulation), temporary / TENSORS)
         (temporary / CARD).write_text(card(plan), encoding="utf-8")
+        if more is not None:
+            found = Loaded(plan, simulation.groups, simulation.alignment, simulation.quiet)
+            more(found, temporary)
 
 
 def load_plan(folder: Path, upgrade: Upgrade | None = None) -> Loaded:
@@ -166,7 +106,12 @@ def load_plan(folder: Path, upgrade: Upgrade | None = None) -> Loaded:
             tensors["alignment.centre"],
             tensors["alignment.scale"],
         )
-    return Loaded(plan, groups, alignment)
+    quiet = None
+    if "quiet.direction" in tensors:
+        quiet = Quiet(tensors["quiet.direction"], float(tensors["quiet.loudness"][0]))
+    elif not plan.how.loud:
+        raise BadInput("is damaged (no quiet direction)", where=folder, step="make the plan again")
+    return Loaded(plan, groups, alignment, quiet)
 
 
 def card(plan: Plan) -> str:
@@ -178,7 +123,7 @@ def card(plan: Plan) -> str:
         f"{plan.gallery:,} items of `{Path(plan.data).name}`, optimizing "
         f"{' and '.join(plan.optimize)}.",
         "",
-        f"Order **{plan.order}**, blend a = **{plan.blend:g}**.",
+        f"Order **{plan.order}**, blend a = **{plan.how}**.",
         "",
         "| metric | " + " | ".join(next(iter(plan.quality.values()))) + " |",
         "|---" * (1 + len(next(iter(plan.quality.values())))) + "|",
@@ -198,7 +143,11 @@ def card(plan: Plan) -> str:
 
 def _table(simulation: Simulation, choice: Choice) -> pa.Table:
     columns: dict[str, list[Any]] = {
-        k: [] for k in ("order", "blend", "share", "metric", "mean", "low", "high")
+        k: []
+        for k in (
+            *("order", "blend", "last_blend", "volume", "last_volume"),
+            *("share", "metric", "mean", "low", "high"),
+        )
     }
     for candidate in simulation.candidates:
         for metric in candidate.curve.values:
@@ -206,7 +155,7 @@ def _table(simulation: Simulation, choice: Choice) -> pa.Table:
             chosen = candidate is choice.best and metric in choice.bands
             low, high = choice.bands[metric] if chosen else (None, None)
             for t, share in enumerate(candidate.curve.shares):
-                row = (candidate.order, candidate.blend, share, metric, means[t])
+                row = (candidate.order, *astuple(candidate.blend), share, metric, means[t])
                 ends = (None, None) if low is None or high is None else (low[t], high[t])
                 for name, value in zip(columns, (*row, *ends), strict=True):
                     columns[name].append(value)
@@ -218,6 +167,9 @@ def _tensors(simulation: Simulation) -> dict[str, NDArray[Any]]:
     if simulation.groups is not None:
         out["groups.means"] = np.ascontiguousarray(simulation.groups.means)
         out["groups.labelled"] = np.array([simulation.groups.labelled], np.uint8)
+    if simulation.quiet is not None:
+        out["quiet.direction"] = simulation.quiet.direction
+        out["quiet.loudness"] = np.array([simulation.quiet.loudness])
     if simulation.alignment is not None:
         out["alignment.weight"] = simulation.alignment.weight
         out["alignment.bias"] = np.array([simulation.alignment.bias])

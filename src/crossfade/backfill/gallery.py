@@ -4,107 +4,132 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crossfade.apply import SPACE
+from crossfade.backfill.classes import class_codes
 from crossfade.backfill.folder import Loaded
-from crossfade.backfill.items import Groups, Items
-from crossfade.backfill.orders import NEED_GROUPS, Order, combined, order_named, positions
-from crossfade.backfill.simulate import ALIGNMENT
-from crossfade.errors import BadInput
-from crossfade.files import Source, open_source, replacing, split_name
+from crossfade.backfill.gallery_file import Gallery
+from crossfade.backfill.ids import Ids, Values
+from crossfade.backfill.items import Groups, Index, Items
+from crossfade.backfill.orders import (
+    ALIGNMENT,
+    NEED_GROUPS,
+    NEED_NO_VECTORS,
+    Order,
+    combined,
+    order_named,
+)
+from crossfade.errors import BadRow
+from crossfade.files import replacing
+from crossfade.threads import in_parts
 from crossfade.upgrade import Upgrade
 
-_BATCH_BYTES = 64 << 20
+_WRITTEN = 1 << 20
 Progress = Callable[[int, int], None]
 
 
 def order_gallery(
     loaded: Loaded,
     upgrade: Upgrade,
-    gallery: str | Path,
+    gallery: str | Path | Gallery,
     target: Path,
     *,
-    ids: NDArray[Any] | None = None,
-    labels: NDArray[np.int64] | None = None,
+    ids: Values | None = None,
+    labels: Values | None = None,
     priority: NDArray[np.float64] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> int:
     """Write the ids of a gallery of old vectors, most urgent first, as Parquet; gives the rows.
 
-    `ids` are the rows' numbers by default. A gallery that F has lifted already is taken as it is.
+    `ids` are the rows' numbers by default. A gallery that F has lifted already, as the metadata of
+    its file tells, is taken as it is.
     """
-    source = open_source(*split_name(gallery))
-    rows = source.rows
-    for name, values in (("ids", ids), ("labels", labels), ("priorities", priority)):
-        if values is not None and len(values) != rows:
-            raise BadInput(f"there are {len(values)} {name} for {rows} rows", where=gallery)
-    known = np.arange(rows) if ids is None else np.asarray(ids)
-    if len(np.unique(known)) != rows:
-        raise BadInput("an id is given twice", where=gallery, step="give every item its own id")
-    if known.dtype.kind not in "iu":
-        raise BadInput(f"ids are {known.dtype}", where=gallery, step="give whole numbers")
+    if not isinstance(gallery, Gallery):
+        gallery = Gallery.open(upgrade, gallery, ids=ids, labels=labels, priority=priority)
     names = loaded.plan.order.split("+")
-    passes = 1 + (loaded.groups is not None and loaded.groups.labelled and bool(_grouped(names)))
-    done = 0
+    gallery.check_orders([loaded.plan.order], loaded.plan.classes)
+    grouped = bool(NEED_GROUPS & set(names))
+    vectors = not set(names) <= NEED_NO_VECTORS
+    by_class = grouped and loaded.groups is not None and loaded.groups.labelled
+    rows, done, groups, codes = gallery.source.rows, 0, loaded.groups, None
 
     def batches() -> Iterator[Items]:
         nonlocal done
-        start = 0
-        for block in _lifted(source, upgrade):
-            old, lifted = block
-            here = slice(start, start + len(old))
-            start += len(old)
-            yield Items(
-                known[here].astype(np.int64),
-                old,
-                lifted,
-                None if labels is None else labels[here],
-                None if priority is None else priority[here],
-            )
-            done += len(old)
+        for items in gallery.batches(upgrade, codes, vectors=vectors):
+            yield items
+            done += len(items.ids)
             if progress is not None:
-                progress(done, passes * rows)
+                progress(done, (1 + by_class) * rows)
 
-    groups = loaded.groups
-    if groups is not None and groups.labelled and _grouped(names):
-        if labels is None:
-            raise BadInput(
-                "the plan's order goes by class, and the gallery has no labels",
-                where=gallery,
-                step="give --gallery-labels, or plan with orders that need no classes",
-            )
-        groups = Groups.of_classes(batches(), classes=int(labels.max()) + 1)
+    if by_class:
+        known = loaded.plan.classes or []
+        codes = class_codes(gallery.labels, known, gallery.source.path)[0]
+        groups = Groups.of_classes(batches(), classes=len(known))
     learned: dict[str, Order] = {} if loaded.alignment is None else {ALIGNMENT: loaded.alignment}
+    orders = {name: order_named(name, learned) for name in names}
     urgency = {name: np.empty(rows) for name in names}
     start = 0
     for items in batches():
-        for name in names:
-            order = order_named(name, learned)
-            urgency[name][start : start + len(items.ids)] = order(items, groups)
+        for name, order in orders.items():
+            here = urgency[name][start : start + len(items.ids)]
+            _fill(here, order, items, groups)
+            if not np.isfinite(here).all():
+                row = start + int(np.flatnonzero(~np.isfinite(here))[0])
+                raise BadRow(
+                    row,
+                    f"has no place in the order {name}: a number of it is not finite",
+                    where=gallery.source.path,
+                    side=gallery.source.column,
+                )
         start += len(items.ids)
-    places = [positions(urgency[name], known.astype(np.int64)) for name in names]
-    place = places[0] if len(places) == 1 else combined(*places)
-    by_place = np.empty(rows, np.int64)
-    by_place[place] = np.arange(rows)
+    order_of_rows = _joined([gallery.ids.most_urgent_first(u) for u in urgency.values()])
     with replacing(target, overwrite=overwrite) as temporary:
-        pq.write_table(pa.table({"id": known[by_place]}), temporary)
+        _write(temporary, gallery.ids, order_of_rows)
     return rows
 
 
-def _grouped(names: list[str]) -> frozenset[str]:
-    return NEED_GROUPS & set(names)
+def _fill(out: NDArray[np.float64], order: Order, items: Items, groups: Groups | None) -> None:
+    def part(begin: int, end: int) -> None:
+        here = slice(begin, end)
+        some = Items(
+            items.ids[here],
+            items.old[here],
+            items.lifted[here],
+            None if items.labels is None else items.labels[here],
+            None if items.priority is None else items.priority[here],
+        )
+        out[here] = order(some, groups)
+
+    in_parts(len(out), part)
 
 
-def _lifted(source: Source, upgrade: Upgrade) -> Iterator[tuple[Any, Any]]:
-    shared = source.metadata.get(SPACE) == "shared"
-    size = max(1, _BATCH_BYTES // (4 * (source.dim + upgrade.shared_dim_)))
-    for block in source.vectors(size):
-        old = np.ascontiguousarray(block, np.float32)
-        yield old, old if shared else upgrade.forward(old)
+def _joined(rows: list[Index]) -> Index:
+    """Rows in order, from those of one order or of two that are combined."""
+    if len(rows) == 1:
+        return rows[0]
+    places = []
+    for order in rows:
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        places.append(place)
+    place = combined(*places)
+    out = np.empty_like(place)
+    out[place] = np.arange(len(place))
+    return out
+
+
+def _write(path: Path, ids: Ids, rows: Index) -> None:
+    """A piece at a time: all ids in their new order would be as much again as they are."""
+    schema = pa.schema({"id": ids.ordered(rows[:1]).type})
+    # Ids in an order of their own hardly compress, and trying takes longer than all the rest.
+    with pq.ParquetWriter(
+        path, schema, use_dictionary=False, compression="none", write_statistics=False
+    ) as writer:
+        for first in range(0, len(rows), _WRITTEN):
+            piece = ids.ordered(rows[first : first + _WRITTEN])
+            writer.write_table(pa.table({"id": piece}, schema=schema))

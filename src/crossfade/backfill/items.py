@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.errors import BadInput
+from crossfade.errors import BadInput, MissingExtra
 
 Float = NDArray[np.float32]
 Index = NDArray[np.int64]
+_NEARNESS_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +34,23 @@ class Groups:
     [[1.0], [5.0]]
     """
 
-    def __init__(self, means: NDArray[np.float64], *, labelled: bool) -> None:
+    def __init__(
+        self,
+        means: NDArray[np.float64],
+        *,
+        labelled: bool,
+        present: NDArray[np.bool_] | None = None,
+    ) -> None:
         self.means = means
         self.labelled = labelled
+        self.present = np.ones(len(means), bool) if present is None else present
+        """A class without items has no mean; it is nobody's own, and nobody's other."""
+        self.narrow = means.astype(np.float32)
+        self._halves = np.where(self.present, np.vecdot(means, means) / 2, np.inf)
 
     @classmethod
     def of_classes(cls, batches: Iterable[Items], classes: int) -> Groups:
-        """One pass over the gallery."""
+        """One pass over the gallery; items without a class count for none."""
         sums: NDArray[np.float64] | None = None
         counts = np.zeros(classes, np.int64)
         for items in batches:
@@ -47,15 +58,11 @@ class Groups:
                 raise BadInput("the gallery has no labels", step="make groups by k-means")
             if sums is None:
                 sums = np.zeros((classes, items.lifted.shape[1]))
-            # Sums by class as a product with indicators would be dense; sorted stretches are not.
-            order = np.argsort(items.labels, kind="stable")
-            found, starts = np.unique(items.labels[order], return_index=True)
-            sums[found] += np.add.reduceat(items.lifted[order], starts, axis=0, dtype=np.float64)
-            counts += np.bincount(items.labels, minlength=classes)
+            add_rows(items.lifted, items.labels, sums)
+            counts += np.bincount(items.labels[items.labels >= 0], minlength=classes)
         if sums is None:
             raise BadInput("the gallery is empty")
-        # A class without items has no mean, and nobody to ask for it.
-        return cls(sums / np.maximum(counts, 1)[:, None], labelled=True)
+        return cls(sums / np.maximum(counts, 1)[:, None], labelled=True, present=counts > 0)
 
     @classmethod
     def by_kmeans(cls, lifted: Float, groups: int | None = None, seed: int = 0) -> Groups:
@@ -70,17 +77,50 @@ class Groups:
         return cls(centroids[np.unique(codes)], labelled=False)
 
     def codes(self, items: Items) -> Index:
-        """The group of each item: its class, or the nearest centroid."""
-        if self.labelled:
-            if items.labels is None:
-                raise BadInput("the gallery has no labels, and the plan was made with some")
-            if len(items.labels) and int(items.labels.max()) >= len(self.means):
-                raise BadInput(f"class {items.labels.max()} is unknown to the plan")
+        """The group of each item: its class; without one, the nearest mean."""
+        if not self.labelled:
+            return self._nearest(items.lifted)
+        if items.labels is None:
+            raise BadInput("the gallery has no labels, and the plan was made with some")
+        if len(items.labels) and int(items.labels.max()) >= len(self.means):
+            raise BadInput(f"class {items.labels.max()} is unknown to the plan")
+        nowhere = items.labels < 0
+        if not nowhere.any():
             return items.labels
-        return np.asarray(np.argmin(self.distances(items.lifted), axis=1))
+        codes = items.labels.copy()
+        codes[nowhere] = self._nearest(items.lifted[nowhere])
+        return codes
 
-    def distances(self, lifted: Float) -> NDArray[np.float64]:
-        """Squared distances of vectors to all means (rows, groups)."""
-        x = np.asarray(lifted, np.float64)
-        own, means = np.vecdot(x, x)[:, None], np.vecdot(self.means, self.means)[None, :]
-        return np.asarray(own - 2 * x @ self.means.T + means)
+    def nearness(self, lifted: Float) -> Iterator[tuple[slice, Float]]:
+        """Some rows at a time, x·m − ‖m‖² / 2 for all means m (rows, groups): nearest is largest.
+
+        Twice the difference of two of them is the difference of the squared distances.
+        """
+        step = max(1, _NEARNESS_BYTES // (4 * len(self.means)))
+        for first in range(0, len(lifted), step):
+            rows = slice(first, first + step)
+            found = np.asarray(lifted[rows], np.float32) @ self.narrow.T
+            found -= self._halves.astype(np.float32)
+            yield rows, found
+
+    def _nearest(self, lifted: Float) -> Index:
+        out = np.empty(len(lifted), np.int64)
+        for rows, found in self.nearness(lifted):
+            out[rows] = found.argmax(axis=1)
+        return out
+
+
+def add_rows(x: Float, codes: Index, sums: NDArray[np.float64]) -> None:
+    """Add each row of `x` to the row of `sums` that its code names; a negative code names none.
+
+    >>> sums = np.zeros((2, 1))
+    >>> add_rows(np.array([[1.0], [2.0], [4.0]], "f4"), np.array([1, -1, 1]), sums)
+    >>> sums.tolist()
+    [[0.0], [5.0]]
+    """
+    try:
+        from crossfade.backfill.rows import add_by_code
+    except ImportError as error:
+        raise MissingExtra("numba", extra="plan", need="an order by class") from error
+    # In one thread: sums in the order of the rows are the same to the last bit on any machine.
+    add_by_code(np.ascontiguousarray(x), np.ascontiguousarray(codes, np.int64), sums)

@@ -12,7 +12,7 @@ OURS = "#2a7f62"
 
 
 def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
-    """One panel per metric: the chosen candidate, the others of its blend, random replacement."""
+    """One panel per metric: the chosen candidate, and replacement by every order."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -23,8 +23,8 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
     colours = ("#4c78a8", "#f58518", "#b279a2", "#9d755d", "#e45756", "#72b7b2", "#eeca3b")
-    plain = [c for c in simulation.candidates if (c.order, c.blend) == ("random", 1.0)]
-    others = [c for c in simulation.candidates if c.blend == choice.best.blend and c not in plain]
+    plain = [c for c in simulation.candidates if c.plain]
+    others = [c for c in simulation.candidates if c.blend.plain and c not in plain]
     for panel, metric in zip(panels, metrics, strict=True):
         for candidate, colour in zip(others, colours * 9, strict=False):
             if candidate is not choice.best:
@@ -33,9 +33,9 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
                 panel.plot(shares, means, c=colour, lw=1, label=candidate.order)
         for candidate in plain:
             means = candidate.curve.means(metric)
-            panel.plot(100 * candidate.curve.shares, means, c="#333", lw=1.2, label="random, a = 1")
+            panel.plot(100 * candidate.curve.shares, means, c="#333", lw=1.2, label="random")
         curve = choice.best.curve
-        name = f"{choice.best.order}, a = {choice.best.blend:g}"
+        name = f"{choice.best.order}, a = {choice.best.blend}"
         panel.plot(100 * curve.shares, curve.means(metric), c=OURS, lw=2.4, label=name)
         if metric in choice.bands:
             low, high = choice.bands[metric]
@@ -58,7 +58,7 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
         ncols=4,
         fontsize=7,
         frameon=False,
-        title=f"{choice.recommendation}; curves of blend a = {choice.best.blend:g}",
+        title=f"{choice.recommendation}; thin curves: replacement, a = 1",
         title_fontsize=8,
     )
     figure.savefig(path, format="png", dpi=140)

@@ -50,6 +50,7 @@ class Choice:
     reach: dict[str, float | None]
     qualities: dict[str, dict[str, float]]
     bands: dict[str, tuple[Float, Float]]
+    """Of 95 % at each point of the best curve."""
 
 
 def choose(
@@ -71,17 +72,16 @@ def choose(
         raise BadInput(f"a budget of {budget}", step="use a share from 0 to 1")
     shares = simulation.candidates[0].curve.shares
     last = int(np.searchsorted(shares, budget + 1e-9, side="right"))
-    within = shares[:last]
-
-    def areas(candidate: Candidate) -> Float:
-        means = np.array([candidate.curve.means(m)[:last] for m in optimize])
-        return np.trapezoid(means, within) / within[-1] if last > 1 else means[:, 0]
-
-    plain = [areas(c) for c in simulation.candidates if (c.order, c.blend) == ("random", 1.0)]
-    fair = [c for c in simulation.candidates if all((areas(c) >= p).all() for p in plain)]
+    plain = [c.areas(optimize, budget) for c in simulation.candidates if c.plain]
+    fair = [
+        c
+        for c in simulation.candidates
+        if all((c.areas(optimize, budget) >= p).all() for p in plain)
+    ]
     # Of equal worth the first: replacement before blending, simple orders before learned ones.
-    best = max(fair, key=lambda candidate: float(areas(candidate).mean()))
-    values = np.mean([best.curve.of_queries(m) for m in optimize], axis=0)[:last] * 100.0
+    best = max(fair, key=lambda c: float(c.areas(optimize, budget).mean()))
+    exact = simulation.curve(best)
+    values = np.mean([exact.of_queries(m) for m in optimize], axis=0)[:last] * 100.0
     old = _line(simulation.old.values, optimize)
     drawn = _resampled(np.concatenate([values, old[None]]), resamples, seed)
     curve, drawn_curve, drawn_old = values.mean(axis=1), drawn[:, :-1], drawn[:, -1]
@@ -111,11 +111,12 @@ def choose(
                 "at 0 %": float(best.curve.means(metric)[0]),
                 "at the stop": float(best.curve.means(metric)[stop]),
                 "at the peak": float(best.curve.means(metric)[top]),
+                "fully backfilled": float(best.curve.means(metric)[-1]),
                 "area": best.curve.area(metric),
             }
             for metric in optimize
         },
-        bands={m: _band(best.curve.of_queries(m), resamples, seed) for m in optimize},
+        bands={m: _band(exact.of_queries(m), resamples, seed) for m in optimize},
     )
 
 

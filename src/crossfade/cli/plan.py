@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from crossfade.backfill.folder import Plan, check_plan_target, describe, load_plan, save_plan
+from crossfade.backfill.blend import Blend
+from crossfade.backfill.cautions import few_rows
+from crossfade.backfill.folder import ORDER, Plan, check_plan_target, describe, save_plan
 from crossfade.backfill.gallery import order_gallery
+from crossfade.backfill.gallery_file import Gallery
 from crossfade.backfill.plan import Costs, choose
-from crossfade.backfill.simulate import BLENDS, DEFAULT_ORDERS, simulate
-from crossfade.cli.held import Named, open_held, read_list
+from crossfade.backfill.simulate import DEFAULT_ORDERS, simulate
+from crossfade.backfill.start import LIFTED, STATES
+from crossfade.cli.held import Named, open_held
 from crossfade.cli.output import check_written, note, waiting, write_json
-from crossfade.compatibility import Held
+from crossfade.cli.planning import (
+    chosen_blends,
+    classes_of,
+    column,
+    fitting,
+    numbers,
+    one_for_each,
+    states,
+    unseen,
+)
 from crossfade.errors import BadInput
-from crossfade.pairs import Pairs
-from crossfade.solvers.split import validation_rows
 from crossfade.upgrade import Upgrade
 
 DATA, WHAT, REAL, OUT = "Data", "What to plan", "The real gallery", "Output"
@@ -64,9 +74,31 @@ def plan(
         ),
     ] = None,
     blend: Annotated[
-        list[float] | None,
-        typer.Option(help="Blends to try; 1 is the paper's replacement.", rich_help_panel=WHAT),
+        list[str] | None,
+        typer.Option(
+            metavar="A|A:B",
+            help="Blends to try, one for all items or changing along the order; 1 is the paper's "
+            "replacement. By default they are searched for.",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
+    volume: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="V|V:W",
+            help="By how much scores of backfilled items are turned down; 1 is not at all.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            metavar="lifted|old|FILE",
+            help="What the gallery holds now: F(old), old vectors that were never lifted, or for "
+            "each row of PAIRS one of old, lifted and filled.",
+            rich_help_panel=WHAT,
+        ),
+    ] = LIFTED,
     budget: Annotated[
         float, typer.Option(help="The largest share you can afford.", rich_help_panel=WHAT)
     ] = 1.0,
@@ -105,26 +137,44 @@ def plan(
     check_plan_target(output, overwrite=overwrite)
     if not 0 <= budget <= 1:
         raise BadInput(f"a budget of {budget:g}", step="use a share from 0 to 1")
+    blends = chosen_blends(blend, volume)
     fitted = Upgrade.load(upgrade)
     held = open_held(
         Named(pairs, old, new, labels), Named(queries), qrels, use_labels=True, drop=False
     )
-    held, notes = unseen(fitted, held)
+    rows = held.gallery
+    held, keep, notes = unseen(fitted, held)
+    notes += few_rows(held)
+    classes = classes_of(held)
     chosen = list(dict.fromkeys(optimize or ["cmc@1", "mAP"]))
     tried = list(order or [*DEFAULT_ORDERS, *(["priority"] if priority else [])])
+    real = None
+    if gallery is not None:
+        # All that can be wrong with it is found before the simulation, which takes a while.
+        real = Gallery.open(
+            fitted,
+            gallery,
+            ids=None if gallery_ids is None else column(gallery_ids),
+            labels=None if gallery_labels is None else column(gallery_labels),
+            priority=None if gallery_priority is None else numbers(gallery_priority),
+        )
+        tried, said = fitting(real, tried, classes, asked=order is not None)
+        notes += said
     with waiting("simulating") as advance:
         simulation = simulate(
             fitted,
             held,
             orders=tried,
-            blends=blend or BLENDS,
+            blends=blends,
             metrics=chosen,
-            priority=None if priority is None else numbers(priority),
+            start=states(start, rows, keep),
+            budget=budget,
+            priority=None if priority is None else one_for_each(numbers(priority), rows, keep),
             seed=seed,
             progress=advance,
         )
     choice = choose(simulation, chosen, budget=budget, target=target, seed=seed)
-    total = items or held.gallery
+    total = items or (held.gallery if real is None else real.source.rows)
     made = describe(
         fitted,
         simulation,
@@ -135,66 +185,28 @@ def plan(
         optimize=chosen,
         budget=budget,
         warnings=notes,
+        start=start if start in STATES else str(Path(start).name),
+        classes=classes,
     )
-    save_plan(output, made, simulation, choice, overwrite=overwrite)
-    if gallery is not None:
-        with waiting("ordering") as advance:
-            ordered = order_gallery(
-                load_plan(output, fitted),
-                fitted,
-                gallery,
-                output / "order.parquet",
-                ids=None if gallery_ids is None else read_list(gallery_ids),
-                labels=None if gallery_labels is None else codes(gallery_labels),
-                priority=None if gallery_priority is None else numbers(gallery_priority),
-                progress=advance,
-            )
-        note(f"{output / 'order.parquet'}: {ordered:,} ids, most urgent first")
+    with waiting("ordering") as advance:
+        save_plan(
+            output,
+            made,
+            simulation,
+            choice,
+            overwrite=overwrite,
+            more=None
+            if real is None
+            else lambda found, folder: order_gallery(
+                found, fitted, real, folder / ORDER, progress=advance
+            ),
+        )
+    if real is not None:
+        note(f"{output / ORDER}: {real.source.rows:,} ids, most urgent first")
     for text in notes:
         note(f"warning: {text}")
     if not write_json(made.model_dump(), json_file):
         show(made, output)
-
-
-def unseen(upgrade: Upgrade, held: Held) -> tuple[Held, list[str]]:
-    """Rows the upgrade was not fitted on: all of them, or the validation split of its own pairs."""
-    known = upgrade.seen(held.gallery_new)
-    if not known.overlap:
-        return held, []
-    fit = upgrade.config_.fit
-    if fit["rows"] != held.gallery or held.own is None or held.query_classes is None:
-        raise BadInput(
-            f"{known.share:.0%} of these pairs were fitted on, and a plan made on them would "
-            "promise too much",
-            where=held.name,
-            step="give pairs the upgrade has not seen, or the very file it was fitted on",
-        )
-    settings = upgrade.config_.settings
-    _, labels = np.unique(held.query_classes, return_inverse=True)
-    keep = np.flatnonzero(
-        validation_rows(held.gallery, labels, settings["validation"], settings["seed"])
-    )
-    pairs = Pairs.from_arrays(
-        held.gallery_old[keep], held.gallery_new[keep], labels[keep], name=held.name
-    )
-    text = (
-        f"the upgrade was fitted on these pairs: simulated on its {len(keep)} validation rows, "
-        "which have chosen it; fresh pairs would be surer"
-    )
-    return Held.of(pairs), [text]
-
-
-def numbers(place: str) -> Any:
-    """One number per row."""
-    values = read_list(place)
-    if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
-        raise BadInput("holds something that is not a number", where=place)
-    return values.astype(np.float64)
-
-
-def codes(place: str) -> Any:
-    """Classes as whole numbers from 0."""
-    return np.unique(read_list(place), return_inverse=True)[1].astype(np.int64)
 
 
 def show(made: Plan, output: Path) -> None:
@@ -207,9 +219,10 @@ def show(made: Plan, output: Path) -> None:
         table.add_column(metric, justify="right")
         table.add_column(f"full {metric}", justify="right")
     for candidate in made.candidates:
-        best = (candidate["order"], candidate["blend"]) == (made.order, made.blend)
+        how = Blend(*(candidate[k] for k in ("blend", "last_blend", "volume", "last_volume")))
+        best = (candidate["order"], how) == (made.order, made.how)
         cells = [f"{candidate[k][m]:.2f}" for m in made.optimize for k in ("area", "full")]
-        row = (candidate["order"], f"{candidate['blend']:g}", *cells)
+        row = (candidate["order"], str(how), *cells)
         table.add_row(*row, style="bold green" if best else None)
     console.print(table)
     quality = Table(title="quality of the choice, in percent", title_justify="left")

@@ -40,6 +40,8 @@ class Held:
     source: str
     query_classes: NDArray[Any] | None = None
     """Each query's class by name; None without labels."""
+    gallery_classes: NDArray[Any] | None = None
+    """Each item's class by name; None without labels."""
 
     @classmethod
     def of(
@@ -76,14 +78,14 @@ class Held:
             )
         own = _own(pairs, queries, ids, query_ids)
         relevance: Relevance | None = None
-        source, classes = "neighbours", None
+        source, classes, theirs_by_name = "neighbours", None, None
         if qrels is not None:
             relevance = from_qrels(qrels, asked.rows, pairs.rows, own=own, where=qrels_name)
             source = "qrels"
         elif pairs.labels is not None and asked.labels is not None:
             mine, theirs = _common_codes(asked, pairs)
             relevance = SameClass(mine, theirs, own)
-            source, classes = "labels", _names(asked)
+            source, classes, theirs_by_name = "labels", _names(asked), _names(pairs)
         elif queries is not None and (pairs.labels is None) != (asked.labels is None):
             raise BadInput(
                 "only one of gallery and queries has labels",
@@ -100,6 +102,7 @@ class Held:
             relevance=relevance,
             source=source,
             query_classes=classes,
+            gallery_classes=theirs_by_name,
         )
 
     @property

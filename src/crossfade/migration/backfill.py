@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from crossfade.backfill.blend import blend
 from crossfade.backfill.folder import load_plan
 from crossfade.embedders import Embedder, Endpoint, VectorFile, embed_checked
 from crossfade.errors import BadInput, BudgetSpent
@@ -22,11 +21,12 @@ from crossfade.migration.batch import Batch
 from crossfade.migration.columns import HASH_LENGTH, NEW, STATE, VECTOR
 from crossfade.migration.forward import Progress, Stop, parts
 from crossfade.migration.journal import Backfill, Journal, save_journal
-from crossfade.migration.order import ids_of, order_of, plan_hash
+from crossfade.migration.order import ids_of, order_of, placed, places_of, plan_hash
 from crossfade.stores import Id, Store
 from crossfade.upgrade import Upgrade
 
 BATCH = 256
+Placed = tuple[Id, int]
 _ATTEMPTS = 5
 
 
@@ -90,12 +90,12 @@ def prepare(
         )
     loaded = load_plan(folder, upgrade)
     made = loaded.plan
-    if made.blend < 1 and "none" in (
+    if not made.how.plain and "none" in (
         upgrade.config_.old.normalization,
         upgrade.config_.new.normalization,
     ):
         raise BadInput(
-            f"a blend of {made.blend:g} makes unit vectors, and this upgrade keeps lengths",
+            f"a blend of {made.how} makes unit vectors, and this upgrade keeps lengths",
             where=folder,
             step="plan with --blend 1",
         )
@@ -123,7 +123,7 @@ def prepare(
             order=made.order,
             order_file=str(order.resolve()),
             order_rows=sum(map(len, ids_of(order))),
-            blend=made.blend,
+            blend=str(made.how),
             target=made.stop if wanted.share is None else wanted.share,
             embedder=embedder.name,
         )
@@ -150,16 +150,18 @@ def fill(
         store,
         journal.after(
             f"backfill to {task.target:.0%} with {task.embedder}, order {task.order}, "
-            f"a = {task.blend:g}",
+            f"a = {task.blend}",
             stage="backfilling",
         ),
     )
     done = Filled(rows=store.describe().rows, new=store.tally(STATE).get(NEW, 0))
     goal = int(np.floor(task.target * done.rows + 1e-9))
     run = _Run(store, upgrade, journal, done, wanted, goal, progress, stop)
+    order = Path(task.order_file)
     if known is not None:
-        run.all_of(known, _known_ids(store, known), free=True)
-    run.all_of(embedder, _in_order(store, Path(task.order_file)), free=False)
+        held = places_of(order, list(_known_ids(store, known)), task.order_rows)
+        run.all_of(known, iter(held.items()), free=True)
+    run.all_of(embedder, _in_order(store, order, task.order_rows), free=False)
     done.seconds = time.monotonic() - begin
     done.why = run.why or (
         "every row of the order is done" if done.new < goal else f"the share of {task.target:.0%}"
@@ -192,15 +194,19 @@ class _Run:
         self.done, self.wanted, self.goal = done, wanted, goal
         self.progress, self.stop = progress, stop
         self.ours = journal.upgrade[:HASH_LENGTH]
+        task = journal.backfill
+        if task is None:
+            raise BadInput("nothing is prepared", where=store.name)
+        self.plan, self.rows_in_order = load_plan(Path(task.plan_folder)), task.order_rows
         self.text = wanted.source or journal.source
         named = [] if self.text in (None, journal.source) else [str(self.text)]
         self.columns = [*Batch.columns(store, journal.source), *named]
         self.first = done.new
         self.why = ""
 
-    def all_of(self, embedder: Embedder, ids: Iterator[Id], *, free: bool) -> None:
+    def all_of(self, embedder: Embedder, ids: Iterator[Placed], *, free: bool) -> None:
         """Go through `ids`; rows that could not be written get another turn at the end."""
-        again: list[Id] = []
+        again: list[Placed] = []
         size = self.wanted.batch
         if isinstance(embedder, Endpoint):
             # One request at a time, so that what was paid for is written before the next one.
@@ -209,10 +215,11 @@ class _Run:
             turn = ids if attempt == 0 else iter(again)
             again = []
             for part in parts(turn, size):
+                placed = dict(part)
                 if self._enough(free):
                     return
                 try:
-                    again += self._some(embedder, part, free)
+                    again += self._some(embedder, placed, free)
                 except BudgetSpent as spent:
                     self.why = spent.cause
                     return
@@ -233,9 +240,10 @@ class _Run:
             self.why = f"the limit of {self.wanted.items:,} items"
         return bool(self.why)
 
-    def _some(self, embedder: Embedder, ids: list[Id], free: bool) -> list[Id]:
+    def _some(self, embedder: Embedder, placed: dict[Id, int], free: bool) -> list[Placed]:
         """Embed and write what is due of these ids; gives those that changed in between."""
-        batch = Batch.of(self.store, self.store.read(ids, self.columns), self.journal.source)
+        rows = self.store.read(list(placed), self.columns)
+        batch = Batch.of(self.store, rows, self.journal.source)
         due = ~batch.unusable & ~(batch.state(NEW) & ~batch.stale(self.ours))
         if isinstance(embedder, VectorFile):
             # A vector made beforehand is of the rows as they were when all were lifted: never
@@ -258,8 +266,8 @@ class _Run:
         texts = todo.rows[self.text].to_pylist() if embedder.needs_source else None
         new = embed_checked(embedder, todo.ids, texts, self.upgrade.new_dim_)
         mapped, lifted = self.upgrade.backward(new), self.upgrade.forward(todo.old)
-        task = self.journal.backfill
-        shared = blend(mapped, lifted, 1.0 if task is None else task.blend)
+        places = np.array([placed[key] for key in todo.ids])
+        shared = self.plan.stored(mapped, lifted, places, self.rows_in_order)
         already = int(todo.state(NEW).sum())
         written = self.store.write(todo.written(shared, NEW, self.ours, late=True))
         self.done.written += written
@@ -270,7 +278,7 @@ class _Run:
             self.journal = save_journal(self.store, self.journal.after(spent=embedder.spend.spent))
         if self.progress is not None:
             self.progress(self.done.new - self.first, max(0, self.goal - self.first))
-        return todo.ids if written < len(todo) else []
+        return [(key, placed[key]) for key in todo.ids] if written < len(todo) else []
 
 
 def _known_ids(store: Store, known: VectorFile) -> Iterator[Id]:
@@ -280,12 +288,11 @@ def _known_ids(store: Store, known: VectorFile) -> Iterator[Id]:
         yield from (key for key, there in zip(ids, has, strict=True) if there)
 
 
-def _in_order(store: Store, order: Path) -> Iterator[Id]:
-    """The plan's order, then rows it does not know: they came later."""
-    for ids in ids_of(order):
-        yield from ids
+def _in_order(store: Store, order: Path, rows: int) -> Iterator[Placed]:
+    """The plan's order, then rows it does not know: they came later, and count as its last."""
     seen: set[Id] = set()
-    for ids in ids_of(order):
-        seen.update(ids)
-    for rows in store.stream([STATE]):
-        yield from (key for key in rows[store.id].to_pylist() if key not in seen)
+    for key, place in placed(order):
+        seen.add(key)
+        yield key, place
+    for batch in store.stream([STATE]):
+        yield from ((key, rows) for key in batch[store.id].to_pylist() if key not in seen)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -25,6 +26,7 @@ from crossfade.upgrade import Upgrade
 
 Progress = Callable[[int, int], None]
 Stop = Callable[[], bool]
+T = TypeVar("T")
 # A row that the application changes each time between our reading and our writing it.
 _ATTEMPTS = 8
 _UNUSABLE_NAMED = 10
@@ -165,14 +167,14 @@ def missing(store: Store, size: int = ROWS) -> Iterator[Id]:
         yield from id_list(rows.filter(pa.array(rows[STATE].is_null()))[store.id])
 
 
-def parts(ids: Iterable[Id], size: int) -> Iterator[list[Id]]:
-    """Ids in lists of at most `size`.
+def parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Items in lists of at most `size`.
 
     >>> list(parts([1, 2, 3], 2))
     [[1, 2], [3]]
     """
-    part: list[Id] = []
-    for one in ids:
+    part: list[T] = []
+    for one in items:
         part.append(one)
         if len(part) == size:
             yield part

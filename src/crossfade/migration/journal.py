@@ -47,7 +47,7 @@ class Backfill(BaseModel):
     order: str
     order_file: str
     order_rows: int
-    blend: float
+    blend: str
     target: float
     embedder: str
 

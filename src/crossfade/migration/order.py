@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crossfade.backfill.folder import PLAN, Loaded
+from crossfade.backfill.folder import ORDER, PLAN, Loaded
 from crossfade.backfill.gallery import order_gallery
 from crossfade.backfill.orders import NEED_GROUPS
 from crossfade.errors import BadInput
@@ -22,7 +22,6 @@ from crossfade.stores import Id, Store
 from crossfade.stores.rows import id_list
 from crossfade.upgrade import Upgrade
 
-GIVEN = "order.parquet"
 # Of an order made elsewhere so many ids must be the store's: rows come and go meanwhile.
 _AT_LEAST_KNOWN = 0.5
 _READ = 100_000
@@ -54,7 +53,7 @@ def order_of(
     the store's own old vectors, once, and kept beside the plan so that a resumed backfill goes on
     in the same order.
     """
-    given = folder / GIVEN
+    given = folder / ORDER
     if given.is_file():
         _check_known(store, given)
         return given
@@ -78,6 +77,21 @@ def ids_of(path: Path) -> Iterator[list[Id]]:
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(_READ, columns=["id"]):
             yield id_list(batch["id"])
+
+
+def placed(path: Path) -> Iterator[tuple[Id, int]]:
+    """Every id of an order, with its place."""
+    place = 0
+    for ids in ids_of(path):
+        yield from ((key, place + i) for i, key in enumerate(ids))
+        place += len(ids)
+
+
+def places_of(path: Path, wanted: Collection[Id], otherwise: int) -> dict[Id, int]:
+    """Where these ids stand in an order; `otherwise` for those it does not know."""
+    out = dict.fromkeys(wanted, otherwise)
+    out.update((key, place) for key, place in placed(path) if key in out)
+    return out
 
 
 def _make(
@@ -108,7 +122,7 @@ def _make(
             upgrade,
             vectors,
             rows,
-            labels=None if labels is None else _codes(extra[labels]),
+            labels=None if labels is None else pa.array(extra[labels]),
             priority=None if priority is None else np.asarray(extra[priority], np.float64),
             progress=progress,
         )
@@ -117,10 +131,6 @@ def _make(
     ordered = pa.array(ids).take(pa.array(place))
     with replacing(target, overwrite=True) as temporary:
         pq.write_table(pa.table({"id": ordered}), temporary)
-
-
-def _codes(values: Sequence[Any]) -> Any:
-    return np.unique(np.asarray(values), return_inverse=True)[1].astype(np.int64)
 
 
 def _check_known(store: Store, order: Path) -> None:

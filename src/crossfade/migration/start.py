@@ -124,7 +124,7 @@ def _backfill(folder: Path, upgrade: Upgrade, rows: int) -> dict[str, Any]:
     return {
         "recommendation": made.recommendation,
         "order": made.order,
-        "blend": made.blend,
+        "blend": str(made.how),
         "share": made.stop,
         "rows": int(made.stop * rows),
         "predicted_cost": made.costs.get("stop", {}).get("cost"),

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from crossfade.backfill.blend import blend
+from crossfade.backfill.folder import load_plan
 from crossfade.embedders import Embedder, embed_checked
 from crossfade.migration.ahead import ahead
 from crossfade.migration.batch import Batch, damaged
 from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, STATE, SUM, VECTOR
 from crossfade.migration.forward import Progress
 from crossfade.migration.journal import Journal
+from crossfade.migration.order import places_of
 from crossfade.migration.quality import predicted
 from crossfade.migration.searching import Searcher
 from crossfade.migration.through import Queries, measure_through
@@ -170,8 +171,16 @@ def _embedded(
             return Check("embedded again", True, "left out: no text column was named at start")
         texts = batch.rows[journal.source].to_pylist()
     new = embed_checked(embedder, batch.ids, texts, upgrade.new_dim_)
-    a = 1.0 if journal.backfill is None else journal.backfill.blend
-    expected = blend(upgrade.backward(new), upgrade.forward(batch.old), a)
+    task = journal.backfill
+    if task is None:
+        return Check("embedded again", True, "left out: the plan of the backfill is not known")
+    found = places_of(Path(task.order_file), batch.ids, task.order_rows)
+    expected = load_plan(Path(task.plan_folder)).stored(
+        upgrade.backward(new),
+        upgrade.forward(batch.old),
+        np.array([found[key] for key in batch.ids]),
+        task.order_rows,
+    )
     stored = matrix(batch.rows[VECTOR])
     lengths = np.linalg.norm(expected, axis=1) * np.linalg.norm(stored, axis=1)
     cosines = np.vecdot(expected, stored) / np.maximum(lengths, 1e-30)

@@ -34,9 +34,11 @@ ORDERS: dict[str, Order] = {
     "small-margin": small_margin,
     "priority": by_priority,
 }
-"""By name; `alignment-error` is learned from pairs and made by `AlignmentError.learn`."""
+"""By name; `ALIGNMENT` is learned from pairs and made by `AlignmentError.learn`."""
 
+ALIGNMENT = "alignment-error"
 NEED_GROUPS = frozenset({"far-mse", "far-cosine", "near-mse", "small-margin"})
+NEED_NO_VECTORS = frozenset({"random", "priority"})
 
 
 def positions(urgency: NDArray[np.float64], ids: Index) -> Index:
@@ -74,7 +76,9 @@ def order_named(name: str, learned: dict[str, Order] | None = None) -> Order:
 
 
 __all__ = [
+    "ALIGNMENT",
     "NEED_GROUPS",
+    "NEED_NO_VECTORS",
     "ORDERS",
     "AlignmentError",
     "Order",

@@ -1,0 +1,148 @@
+"""A gallery file to be ordered: what can be wrong with it is found before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from crossfade.apply import DIRECTION, SPACE, UPGRADE
+from crossfade.backfill.classes import check_classes, encoded
+from crossfade.backfill.ids import Ids, Values
+from crossfade.backfill.items import Items
+from crossfade.backfill.orders import ALIGNMENT, NEED_GROUPS
+from crossfade.errors import BadInput, BadRow
+from crossfade.files import Source, open_source, split_name
+from crossfade.threads import ahead
+from crossfade.upgrade import Upgrade
+
+_BATCH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """A gallery to be ordered, all of it checked that can be without reading the vectors."""
+
+    source: Source
+    ids: Ids
+    labels: pa.DictionaryArray | None
+    priority: NDArray[np.float64] | None
+    lifted: bool
+
+    @classmethod
+    def open(
+        cls,
+        upgrade: Upgrade,
+        place: str | Path,
+        *,
+        ids: Values | None = None,
+        labels: Values | None = None,
+        priority: NDArray[np.float64] | None = None,
+    ) -> Gallery:
+        """Old vectors in FILE or FILE:NAME, or those that F has lifted already."""
+        source = open_source(*split_name(place))
+        lifted = _lifted_by(upgrade, source)
+        wanted = upgrade.shared_dim_ if lifted else upgrade.old_dim_
+        if source.dim != wanted:
+            raise BadInput(
+                f"'{source.column}' has dimension {source.dim}, and the upgrade's "
+                f"{'shared' if lifted else 'old'} vectors have {wanted}",
+                where=source.path,
+                step="give the gallery's old vectors",
+            )
+        if not source.rows:
+            raise BadInput("is empty", where=source.path, step="give the gallery's old vectors")
+        for name, values in (("labels", labels), ("priorities", priority)):
+            if values is not None and len(values) != source.rows:
+                raise BadInput(
+                    f"there are {len(values)} {name} for {source.rows} rows", where=place
+                )
+        named = None if labels is None else encoded(labels, place)
+        return cls(source, Ids(ids, source.rows, place), named, priority, lifted)
+
+    def lacks(self, order: str, classes: Sequence[str | int] | None) -> str | None:
+        """What an order needs that is not there; `classes` are those of the pairs, if labelled."""
+        names = set(order.split("+"))
+        if ALIGNMENT in names and self.lifted:
+            return f"{ALIGNMENT} goes by old vectors, and these are lifted"
+        if "priority" in names and self.priority is None:
+            return "the plan's order goes by priority, and the gallery has none"
+        if names & NEED_GROUPS and classes is not None and self.labels is None:
+            return "the plan's order goes by class, and the gallery has no labels"
+        return None
+
+    def check_orders(self, orders: Sequence[str], classes: Sequence[str | int] | None) -> list[str]:
+        """Raise if the gallery lacks what one of the orders needs; gives what is worth a note."""
+        for order in orders:
+            why = self.lacks(order, classes)
+            if why is not None:
+                raise BadInput(
+                    why,
+                    where=self.source.path,
+                    step="give --gallery-labels, --gallery-priority or old vectors, or plan with "
+                    "orders that need no more than there is",
+                )
+        by_class = any(NEED_GROUPS & set(order.split("+")) for order in orders)
+        if not by_class or classes is None or self.labels is None:
+            return []
+        return check_classes(self.labels, classes, self.source.path)
+
+    def batches(
+        self, upgrade: Upgrade, codes: NDArray[np.int32] | None, *, vectors: bool = True
+    ) -> Iterator[Items]:
+        """Items as orders see them, the next read from disk while these are worked on.
+
+        Their vectors are there until the next are asked for.
+        """
+        step = max(1, _BATCH_BYTES // (4 * (self.source.dim + upgrade.shared_dim_)))
+        start = 0
+        room = np.empty((min(step, self.source.rows) if vectors else 0, self.source.dim), "f4")
+        for block in ahead(self.source.vectors(step)) if vectors else self._blank(step):
+            here = slice(start, start + len(block))
+            yield Items(
+                self.ids.keys(here),
+                block,
+                self._lifted(upgrade, block, room, start) if vectors else block,
+                None if codes is None else codes[here].astype(np.int64),
+                None if self.priority is None else self.priority[here],
+            )
+            start = here.stop
+
+    def _blank(self, step: int) -> Iterator[NDArray[np.float32]]:
+        """Rows without numbers, for orders that look at none."""
+        for first in range(0, self.source.rows, step):
+            yield np.empty((min(step, self.source.rows - first), 0), np.float32)
+
+    def _lifted(
+        self, upgrade: Upgrade, block: Any, room: NDArray[np.float32], start: int
+    ) -> NDArray[np.float32]:
+        from crossfade.backfill.rows import widened
+
+        wide = widened(block, room)
+        if self.lifted:
+            return wide
+        try:
+            return upgrade.forward(wide)
+        except BadRow as error:
+            place = self.source.path
+            raise error.moved(start, where=place, side=self.source.column) from None
+
+
+def _lifted_by(upgrade: Upgrade, source: Source) -> bool:
+    """Whether the file says that F has lifted its vectors; raises if another upgrade's has."""
+    tags = source.metadata
+    if tags.get(SPACE) != "shared":
+        return False
+    if tags.get(UPGRADE) != upgrade.hash_ or tags.get(DIRECTION, "forward") != "forward":
+        raise BadInput(
+            f"was mapped {tags.get(DIRECTION, 'forward')} by upgrade "
+            f"{tags.get(UPGRADE, 'unknown')[:12]}, and this one is {upgrade.hash_[:12]}",
+            where=source.path,
+            step="give the gallery's old vectors, or those that this upgrade has lifted",
+        )
+    return True

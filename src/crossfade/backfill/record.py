@@ -1,0 +1,152 @@
+"""A plan as it is saved and read back: all that carrying it out needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from crossfade.backfill.blend import Blend, stored
+from crossfade.backfill.items import Groups
+from crossfade.backfill.orders import NEED_GROUPS, AlignmentError
+from crossfade.backfill.plan import Choice, Costs
+from crossfade.backfill.simulate import Simulation
+from crossfade.backfill.volume import Quiet
+from crossfade.errors import BadInput
+from crossfade.upgrade import Upgrade
+
+
+class Plan(BaseModel):
+    """What plan.json holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    upgrade: str
+    data: str
+    queries: int
+    gallery: int
+    start: str = "lifted"
+    """What the simulated gallery held at 0 %: old, lifted, or a file that tells for each row."""
+    optimize: list[str]
+    budget: float
+    order: str
+    groups: Literal["classes", "clusters"] | None = None
+    """What the order compares items with, if with anything; clusters are in the tensors."""
+    classes: list[int | str] | None = None
+    """Names of the classes planned on; None without labels."""
+    blend: float
+    """a of the first item of the order; `last_blend` that of the last, evenly between them."""
+    last_blend: float
+    volume: float = 1.0
+    """By which the scores of the first item are turned down; `last_volume` those of the last."""
+    last_volume: float = 1.0
+    recommendation: str
+    reason: str
+    stop: float
+    peak: float
+    reach: dict[str, float | None]
+    quality: dict[str, dict[str, float]]
+    curve: dict[str, list[float]]
+    """`share` and, for each metric, the quality in percent that the gallery has at that share."""
+    costs: dict[str, dict[str, float | int | None]]
+    candidates: list[dict[str, Any]]
+    warnings: list[str]
+
+    @property
+    def how(self) -> Blend:
+        """What backfilled items store."""
+        return Blend(self.blend, self.last_blend, self.volume, self.last_volume)
+
+    def quality_at(self, share: float, metric: str) -> float:
+        """What the simulated gallery reaches at a share from 0 to 1, in percent."""
+        if metric not in self.curve or not 0 <= share <= 1:
+            raise BadInput(f"the plan has no {metric} at {share}", step="use a share from 0 to 1")
+        return float(np.interp(share, self.curve["share"], self.curve[metric]))
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A plan read back, and what its order and its blend need."""
+
+    plan: Plan
+    groups: Groups | None = None
+    alignment: AlignmentError | None = None
+    quiet: Quiet | None = None
+
+    def stored(
+        self,
+        mapped: NDArray[np.float32],
+        lifted: NDArray[np.float32],
+        places: NDArray[np.integer],
+        items: int,
+    ) -> NDArray[np.float32]:
+        """What the items at `places` of the order (from 0, of `items` in all) store.
+
+        `mapped` is B(new), `lifted` F(old). An item that the order does not name, because it came
+        later, is stored as B(new).
+        """
+        return stored(mapped, lifted, self.plan.how, np.asarray(places) / items, self.quiet)
+
+
+def describe(
+    upgrade: Upgrade,
+    simulation: Simulation,
+    choice: Choice,
+    costs: Costs,
+    *,
+    data: str,
+    gallery: int,
+    optimize: list[str],
+    budget: float,
+    warnings: list[str],
+    start: str = "lifted",
+    classes: list[int | str] | None = None,
+) -> Plan:
+    """The plan that `choice` makes."""
+    best, groups = choice.best, simulation.groups
+    grouped = bool(NEED_GROUPS & set(best.order.split("+"))) and groups is not None
+    reached = {f"reach new/new in {m}": share for m, share in choice.reach.items()}
+    points: dict[str, float | None] = {"stop": choice.stop, "peak": choice.peak, **reached}
+    points["full"] = 1.0
+    return Plan(
+        upgrade=upgrade.hash_,
+        data=data,
+        queries=simulation.new.queries,
+        gallery=gallery,
+        start=start,
+        optimize=optimize,
+        budget=budget,
+        order=best.order,
+        groups=("classes" if groups.labelled else "clusters") if grouped and groups else None,
+        classes=classes,
+        blend=best.blend.first,
+        last_blend=best.blend.last,
+        volume=best.blend.first_volume,
+        last_volume=best.blend.last_volume,
+        recommendation=choice.recommendation,
+        reason=choice.reason,
+        stop=choice.stop,
+        peak=choice.peak,
+        reach=choice.reach,
+        quality=choice.qualities,
+        curve={"share": best.curve.shares.tolist()}
+        | {m: best.curve.means(m).tolist() for m in best.curve.values},
+        costs={name: costs.record(s) for name, s in points.items() if s is not None},
+        candidates=[
+            {
+                "order": c.order,
+                "blend": c.blend.first,
+                "last_blend": c.blend.last,
+                "volume": c.blend.first_volume,
+                "last_volume": c.blend.last_volume,
+                "area": {m: c.curve.area(m) for m in c.curve.values},
+                "full": {m: float(c.curve.means(m)[-1]) for m in c.curve.values},
+            }
+            for c in simulation.candidates
+        ],
+        warnings=warnings,
+    )
