@@ -87,6 +87,30 @@ def test_backfill_writes_the_blend_in_the_plans_order_up_to_its_share(world, lif
     assert again.written == 0
 
 
+def test_items_store_what_the_plan_says_for_their_place(world, lifted, plan_folder, tmp_path):
+    import json
+    import shutil
+
+    from crossfade.backfill.blend import Blend, stored
+    from crossfade.migration.order import ids_of
+
+    mine = tmp_path / "plan"
+    shutil.copytree(plan_folder, mine, ignore=shutil.ignore_patterns("orders"))
+    plan = json.loads((mine / "plan.json").read_text())
+    (mine / "plan.json").write_text(json.dumps(plan | {"blend": 1.0, "last_blend": 0.2}))
+    lifted.backfill(Function(world.models), Wanted(plan=mine, labels="kind", share=0.5))
+    order = [key for ids in ids_of(next(mine.glob("orders/*.parquet"))) for key in ids]
+    first, later = order[0], order[ROWS // 2 - 1]
+    texts = [world.texts[first], world.texts[later]]
+    mapped = world.upgrade.backward(world.models.new(texts))
+    liftings = world.upgrade.forward(world.models.old(texts))
+    shares = np.array([0, (ROWS // 2 - 1) / ROWS])
+    expected = stored(mapped, liftings, Blend(1.0, 0.2), shares)
+    found = shared_of(lifted)
+    np.testing.assert_allclose([found[first][1], found[later][1]], expected, atol=1e-6)
+    assert lifted.verify(embedder=Function(world.models)).passed
+
+
 def test_backfill_goes_on_where_it_stopped(world, lifted, plan_folder):
     first, whole = Function(world.models), Function(world.models)
     lifted.backfill(first, Wanted(plan=plan_folder, labels="kind", share=1.0, items=50, batch=16))

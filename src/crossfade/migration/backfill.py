@@ -215,11 +215,11 @@ class _Run:
             turn = ids if attempt == 0 else iter(again)
             again = []
             for part in parts(turn, size):
-                placed = dict(part)
+                at = dict(part)
                 if self._enough(free):
                     return
                 try:
-                    again += self._some(embedder, placed, free)
+                    again += self._some(embedder, at, free)
                 except BudgetSpent as spent:
                     self.why = spent.cause
                     return
@@ -240,9 +240,9 @@ class _Run:
             self.why = f"the limit of {self.wanted.items:,} items"
         return bool(self.why)
 
-    def _some(self, embedder: Embedder, placed: dict[Id, int], free: bool) -> list[Placed]:
+    def _some(self, embedder: Embedder, at: dict[Id, int], free: bool) -> list[Placed]:
         """Embed and write what is due of these ids; gives those that changed in between."""
-        rows = self.store.read(list(placed), self.columns)
+        rows = self.store.read(list(at), self.columns)
         batch = Batch.of(self.store, rows, self.journal.source)
         due = ~batch.unusable & ~(batch.state(NEW) & ~batch.stale(self.ours))
         if isinstance(embedder, VectorFile):
@@ -266,7 +266,7 @@ class _Run:
         texts = todo.rows[self.text].to_pylist() if embedder.needs_source else None
         new = embed_checked(embedder, todo.ids, texts, self.upgrade.new_dim_)
         mapped, lifted = self.upgrade.backward(new), self.upgrade.forward(todo.old)
-        places = np.array([placed[key] for key in todo.ids])
+        places = np.array([at[key] for key in todo.ids])
         shared = self.plan.stored(mapped, lifted, places, self.rows_in_order)
         already = int(todo.state(NEW).sum())
         written = self.store.write(todo.written(shared, NEW, self.ours, late=True))
@@ -278,7 +278,7 @@ class _Run:
             self.journal = save_journal(self.store, self.journal.after(spent=embedder.spend.spent))
         if self.progress is not None:
             self.progress(self.done.new - self.first, max(0, self.goal - self.first))
-        return [(key, placed[key]) for key in todo.ids] if written < len(todo) else []
+        return [(key, at[key]) for key in todo.ids] if written < len(todo) else []
 
 
 def _known_ids(store: Store, known: VectorFile) -> Iterator[Id]:
