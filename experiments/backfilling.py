@@ -83,11 +83,11 @@ def run(given: Run, args: argparse.Namespace) -> Outcome:
             out.facts.setdefault("new/new", {})[m] = new
         out.facts.setdefault("share at which new/new is reached", {})[f"{shown}, {order}"] = reach
     out.series["kind"] = "curves"
-    _claims(out)
+    claims(out)
     return out
 
 
-def _claims(out: Outcome) -> None:
+def claims(out: Outcome) -> None:
     ours = (OURS, FAR)
     out.claim("Ours (far from the class mean first) above FCT (random)", [(ours, (FCT, RANDOM))])
     out.claim("Ours above FastFill (uncertainty)", [(ours, (FASTFILL, "uncertainty"))])

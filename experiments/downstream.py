@@ -68,11 +68,11 @@ def run(given: Run, args: argparse.Namespace) -> Outcome:
                 if name == OURS:
                     out.rows[-1].paper["ZS"] = published.ZERO_SHOT[against]
     out.facts["‖WᵀW−I‖ reached"] = ", ".join(f"{x:.2f}" for x in reached[OURS])
-    _claims(out)
+    claims(out)
     return out
 
 
-def _claims(out: Outcome) -> None:
+def claims(out: Outcome) -> None:
     today, new = (INDEPENDENT, "old/old"), (INDEPENDENT, "new/new")
     out.claim("new/old is not compatible", [(today, (INDEPENDENT, "new/old"))], ("cmc@1",))
     out.claim("Ours: B(new)/old above old/old", [((OURS, "B(new)/old"), today)], ("cmc@1",))

@@ -42,11 +42,11 @@ def run(given: Run, args: argparse.Namespace) -> Outcome:
             for case in runs:
                 runs[case].append(means[case]["cmc@1"])
         out.add(tuple("✓" if on else "×" for on in used), paper, runs)
-    _claims(out)
+    claims(out)
     return out
 
 
-def _claims(out: Outcome) -> None:
+def claims(out: Outcome) -> None:
     forward, backward, both = ("✓", "×", "×"), ("×", "✓", "×"), ("✓", "✓", "×")
     clustered, without_b, without_f = ("×", "×", "✓"), ("✓", "×", "✓"), ("×", "✓", "✓")
     out.claim(

@@ -150,9 +150,14 @@ def run(args: argparse.Namespace) -> Outcome:
             out.series["spaces"] = {k: v[:SHOWN].round(3).tolist() for k, v in spaces.items()}
     for kind, found in runs.items():
         out.add((kind,), None, found)
+    claims(out)
+    return out
+
+
+def claims(out: Outcome) -> None:
+    """Those of Figure 3's caption and Section 3.3."""
     _claim(out, "λ-orthogonality aligns better than a strictly orthogonal map", 0, "orthogonal", -1)
     _claim(out, "… and keeps more of the source space than an affine one: σ₂/σ₁", 3, "affine", 1)
-    return out
 
 
 def _claim(out: Outcome, text: str, column: int, other: str, sign: int) -> None:

@@ -85,8 +85,8 @@ class Outcome:
     ) -> None:
         """That the first of each pair of rows is above the second, or `level` with it.
 
-        "holds" where every pair differs by more than its spread over seeds and `NOISE`; "level"
-        where none says otherwise.
+        "holds" where every pair differs by more than its spread over seeds and `NOISE`, "holds in
+        part" where some do, "level" where none differs, "does not hold" otherwise.
         """
         words, said = set(), []
         for first, second in more:
@@ -102,10 +102,10 @@ class Outcome:
                 )
         if level:
             verdict = "holds" if words == {"level"} else "does not hold"
-        elif "below" in words:
-            verdict = "holds in part" if "above" in words else "does not hold"
+        elif "above" in words:
+            verdict = "holds" if words == {"above"} else "holds in part"
         else:
-            verdict = "holds" if words == {"above"} else "level"
+            verdict = "level" if words == {"level"} else "does not hold"
         self.judge(text, verdict, "; ".join(said), more[0][0])
 
     def judge(self, text: str, verdict: str, measured: str, row: tuple[str, ...] | None) -> None:
@@ -113,6 +113,12 @@ class Outcome:
         self.claims.append(Claim(text, verdict, measured))
         if row is not None:
             self.row(*row).claims.append(f"({len(self.claims)}) {verdict}")
+
+    def forget_claims(self) -> None:
+        """Before they are judged again."""
+        self.claims.clear()
+        for row in self.rows:
+            row.claims.clear()
 
     def write(self, folder: Path) -> Path:
         """JSON under the experiment's name, whole or not at all."""

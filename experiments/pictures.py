@@ -86,8 +86,7 @@ def _lambda(figure: Any, found: Outcome) -> None:
         other.plot(places, [row.mean("ZS") for row in found.rows], "k--", label="ZS change")
         other.axhline(0, color="#bbb", lw=0.8)
         other.set_ylabel("zero-shot change, points")
-        other.legend(loc="lower right", fontsize=8, frameon=False)
-    panel.legend(loc="lower left", fontsize=8, frameon=False)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
 
 
 def _regularization(figure: Any, found: Outcome) -> None:

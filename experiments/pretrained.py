@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from experiments.compatibility import compare
+from experiments.compatibility import claims, compare
 from experiments.fits import Run
 from experiments.outcome import Outcome
+
+__all__ = ["PAPER", "claims", "options", "run"]
 
 PAPER = "Table 1b, Appendices B and C"
 TABLES = {

@@ -71,6 +71,13 @@ def run(args: argparse.Namespace) -> Outcome:
             (f"{lam:g}",), None, {out.metrics[0]: spread, out.metrics[1]: [d for _, d in found]}
         )
     out.series = series
+    claims(out)
+    return out
+
+
+def claims(out: Outcome) -> None:
+    """Those of Figure 2's caption and Section 3.3."""
+    series = out.series
     spreads = [row.mean(out.metrics[0]) for row in out.rows]
     # A random W may start nearer than a large λ: then nothing moves it.
     out.judge(
@@ -88,4 +95,3 @@ def run(args: argparse.Namespace) -> Outcome:
         f"largest gap farther than 1 from λ: {gaps[0]:.3f} at α = 10, {gaps[1]:.2f} at α = 0.5",
         None,
     )
-    return out

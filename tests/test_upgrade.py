@@ -358,6 +358,8 @@ def test_old_is_placed_normalized_then_rotated_then_cut_or_padded(made, how, d, 
     padded = np.zeros((len(old), n))
     padded[:, : min(d, n)] = expected[:, :n]
     assert np.allclose(upgrade.place(old), padded, atol=1e-3)
+    assert np.allclose(upgrade.as_stored(old), expected, atol=1e-3)
+    assert np.array_equal(upgrade.as_stored(old[0]), upgrade.as_stored(old[:1])[0])
 
 
 @pytest.mark.parametrize("backward", KINDS)

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from crossfade import BadInput
+from crossfade.solvers.device import seeded
 from experiments.images.preprocess import IMAGENET, Preprocessing
 from experiments.images.resnet import ResNet34
 
@@ -57,9 +58,9 @@ def load(spec: str, *, size: int | None = None, seed: int = 0) -> Model:
         )
     if library in INSTALL and find_spec(library) is None:
         raise BadInput(f"{library} is not installed", where=spec, step=INSTALL[library])
-    torch.manual_seed(seed)
     try:
-        found = LIBRARIES[library](name, not start)
+        with seeded(seed):
+            found = LIBRARIES[library](name, not start)
     except (ImportError, RuntimeError) as error:
         if library not in INSTALL:
             raise
