@@ -8,7 +8,6 @@ have the table open are not disturbed.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -21,7 +20,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crossfade.errors import BadInput, MissingExtra, StoreError
-from crossfade.files import replacing
 from crossfade.files.arrow import is_vector_type
 from crossfade.stores.contract import (
     ROWS,
@@ -36,6 +34,7 @@ from crossfade.stores.contract import (
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, check_name, check_where
 from crossfade.stores.rows import in_order, one_batch, score
+from crossfade.stores.values import FileValues
 
 # Below this many rows a scan is as fast as an index and exact.
 _INDEX_FROM_ROWS = 50_000
@@ -57,6 +56,7 @@ class LanceStore:
     ) -> None:
         self.path = Path(path)
         self.name = str(path)
+        self._values = FileValues(self._beside("json"))
         if not (self.path / "_versions").is_dir():
             raise BadInput("is not a LanceDB table", where=path, step="name DIR/TABLE.lance")
         schema = self._now().schema
@@ -209,14 +209,10 @@ class LanceStore:
         return self.vector
 
     def get(self, key: str) -> str | None:
-        return self._values().get(key)
+        return self._values.get(key)
 
     def put(self, key: str, value: str | None) -> None:
-        values = {k: v for k, v in self._values().items() if k != key}
-        if value is not None:
-            values[key] = value
-        with replacing(self._beside("json"), overwrite=True) as temporary:
-            temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        self._values.put(key, value)
 
     def lock(self) -> AbstractContextManager[None]:
         return folder_lock(self._beside("lock"), self.name)
@@ -261,17 +257,6 @@ class LanceStore:
     def _beside(self, what: str) -> Path:
         """A file of ours next to the table, so that the table's own folder stays Lance's."""
         return self.path.with_name(f".{self.path.stem}.crossfade.{what}")
-
-    def _values(self) -> dict[str, str]:
-        try:
-            values: dict[str, str] = json.loads(self._beside("json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except ValueError as error:
-            raise StoreError(
-                f"is damaged ({error})", where=self._beside("json"), step="restore it"
-            ) from None
-        return values
 
     def _indexed(self, dataset: Any) -> set[str]:
         return {name for index in dataset.describe_indices() for name in index.field_names}
