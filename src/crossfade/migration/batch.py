@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crossfade.badrows import bad_rows
@@ -86,10 +87,13 @@ def damaged(sums: NDArray[np.int64], shared: NDArray[np.float32]) -> Flags:
 
 
 def _products(x: NDArray[np.float32], count: int, scale: float) -> NDArray[np.int64]:
-    weights = np.random.default_rng(20252).normal(size=(count, x.shape[1]))
-    with np.errstate(invalid="ignore", over="ignore"):
-        found = np.nan_to_num(np.asarray(x, np.float64) @ weights.T * scale, posinf=0, neginf=0)
-    return np.rint(np.clip(found, -(2.0**62), 2.0**62)).astype(np.int64)
+    """Of the directions alone: float32 is exact enough for them, whatever the lengths are."""
+    weights = np.random.default_rng(20252).normal(size=(count, x.shape[1])).astype(np.float32)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        lengths = np.sqrt(np.vecdot(x, x))
+        found = x @ weights.T / lengths[:, None] * np.float32(scale)
+        whole = np.rint(np.nan_to_num(found, posinf=0.0, neginf=0.0))
+    return np.asarray(whole, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +134,7 @@ class Batch:
 
     def state(self, value: State) -> Flags:
         """Rows in this state."""
-        return np.array([one == value for one in self.rows[STATE].to_pylist()], bool)
+        return _equal(self.rows[STATE], value)
 
     @property
     def changed(self) -> Flags:
@@ -140,8 +144,7 @@ class Batch:
 
     def stale(self, upgrade: str) -> Flags:
         """Rows that have no shared vector, or one of another upgrade, or of what they were."""
-        ours = np.array([one == upgrade for one in self.rows[UPGRADE].to_pylist()], bool)
-        return np.asarray(~ours | self.changed)
+        return np.asarray(~_equal(self.rows[UPGRADE], upgrade) | self.changed)
 
     def revisions(self, *, late: bool) -> NDArray[np.int64]:
         """How often each row's source has changed, this time counted in.
@@ -154,6 +157,8 @@ class Batch:
 
     def take(self, keep: Flags) -> Batch:
         """Some of the rows."""
+        if keep.all():
+            return self
         rows = self.rows.filter(pa.array(keep))
         return Batch(self.store, rows, self.source, self.old[keep], self.prints[keep])
 
@@ -166,14 +171,19 @@ class Batch:
             {
                 self.store.id: self.rows[self.store.id],
                 VECTOR: to_arrow(np.ascontiguousarray(shared, np.float32)),
-                STATE: pa.array([state] * count, pa.string()),
-                UPGRADE: pa.array([upgrade] * count, pa.string()),
+                STATE: pa.repeat(pa.scalar(state), count),
+                UPGRADE: pa.repeat(pa.scalar(upgrade), count),
                 PRINT: pa.array(self.prints),
                 SUM: pa.array(checksums(shared)),
                 REVISION: pa.array(self.revisions(late=late)),
                 TOKEN: self.rows[TOKEN],
             }
         )
+
+
+def _equal(column: pa.Array, value: str) -> Flags:
+    found = pc.equal(column, value).fill_null(False)
+    return np.asarray(found.to_numpy(zero_copy_only=False))
 
 
 def _integers(column: pa.Array) -> NDArray[np.int64]:

@@ -36,60 +36,102 @@ def encode(columns: Sequence[pa.Array], kinds: Sequence[Kind]) -> bytes:
     """
     rows = len(columns[0])
     pieces = [_fields(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    count = struct.pack(">h", len(columns))
     if all(isinstance(piece, np.ndarray) for piece in pieces):
-        body = np.empty((rows, 2 + sum(p.shape[1] for p in pieces)), np.uint8)  # type: ignore[union-attr]
-        body[:, :2] = np.frombuffer(count, np.uint8)
-        start = 2
-        for piece in pieces:
-            assert isinstance(piece, np.ndarray)  # noqa: S101  (checked above)
-            body[:, start : start + piece.shape[1]] = piece
-            start += piece.shape[1]
-        return _HEADER + body.tobytes() + _TRAILER
-    parts: list[Any] = [_HEADER]
-    for row in zip(*pieces, strict=True):
-        parts.append(count)
-        parts.extend(row)
-    return b"".join([*parts, _TRAILER])
+        # Rows of one length are one array: each field is put in its place in a single pass.
+        parts = [(f"{i}", piece.dtype, piece.shape[1:]) for i, piece in enumerate(pieces)]  # type: ignore[union-attr]
+        lengths = [(f"n{i}", ">i4") for i in range(len(pieces))]
+        layout = [("count", ">i2")]
+        layout += [field for pair in zip(lengths, parts, strict=True) for field in pair]  # type: ignore[misc]
+        body = np.empty(rows, layout)
+        body["count"] = len(columns)
+        for i, piece in enumerate(pieces):
+            body[f"n{i}"] = body.dtype[f"{i}"].itemsize
+            body[f"{i}"] = piece
+        return b"".join([_HEADER, body.tobytes(), _TRAILER])
+    out: list[Any] = [_HEADER]
+    count = struct.pack(">h", len(columns))
+    for row in zip(*(_listed(piece) for piece in pieces), strict=True):
+        out.append(count)
+        out.extend(row)
+    return b"".join([*out, _TRAILER])
 
 
-def _fields(column: pa.Array, kind: Kind) -> NDArray[np.uint8] | list[bytes]:
-    """Every row's length and bytes: an array where all rows are equally long, else a list."""
-    if column.null_count == 0 and kind != "text":
-        values = _bytes(column, kind)
-        length = np.frombuffer(struct.pack(">i", values.shape[1]), np.uint8)
-        return np.hstack([np.broadcast_to(length, (len(column), 4)), values])
-    if column.null_count and kind != "text":
-        there = iter(_bytes(column.drop_null(), kind))
-        return [
-            struct.pack(">i", len(found := next(there).tobytes())) + found if valid else b"\xff" * 4
-            for valid in column.is_valid().to_pylist()
-        ]
-    texts = [None if text is None else text.encode() for text in column.to_pylist()]
-    fields = [b"\xff" * 4 if t is None else struct.pack(">i", len(t)) + t for t in texts]
-    if len({len(field) for field in fields}) == 1:
-        return np.frombuffer(b"".join(fields), np.uint8).reshape(len(fields), -1)
-    return fields
+def _fields(column: pa.Array, kind: Kind) -> NDArray[Any] | list[bytes]:
+    """The values as the server reads them: an array where all are equally long, else a list of
+    lengths with their bytes."""
+    if kind == "text":
+        texts = [None if text is None else text.encode() for text in column.to_pylist()]
+        if texts and None not in texts and len(set(map(len, texts))) == 1 and texts[0]:  # type: ignore[arg-type]
+            return np.array(texts, f"V{len(texts[0])}")
+        return [b"\xff" * 4 if t is None else struct.pack(">i", len(t)) + t for t in texts]
+    if column.null_count == 0:
+        return _values(column, kind)
+    there = iter(_values(column.drop_null(), kind))
+    return [
+        struct.pack(">i", len(found := next(there).tobytes())) + found if valid else b"\xff" * 4
+        for valid in column.is_valid().to_pylist()
+    ]
 
 
-def _bytes(column: pa.Array, kind: Kind) -> NDArray[np.uint8]:
-    if kind == "vector":
-        vectors = matrix(column)
-        head = np.frombuffer(struct.pack(">hh", vectors.shape[1], 0), np.uint8)
-        body = vectors.astype(">f4").view(np.uint8)
-        return np.hstack([np.broadcast_to(head, (len(vectors), 4)), body])
-    values = column.to_numpy(zero_copy_only=False).astype(_NUMBERS[kind])
-    return np.ascontiguousarray(values).view(np.uint8).reshape(len(column), -1)
+def _values(column: pa.Array, kind: Kind) -> NDArray[Any]:
+    if kind != "vector":
+        values = column.to_numpy(zero_copy_only=False)
+        return np.asarray(values.astype(_NUMBERS[kind]))
+    vectors = matrix(column)
+    dim = vectors.shape[1]
+    out = np.zeros(len(vectors), [("dim", ">i2"), ("zero", ">i2"), ("values", ">f4", (dim,))])
+    out["dim"], out["values"] = dim, vectors
+    return out
+
+
+def _listed(piece: NDArray[Any] | list[bytes]) -> list[bytes]:
+    if isinstance(piece, list):
+        return piece
+    length = struct.pack(">i", piece.dtype.itemsize)
+    return [length + one.tobytes() for one in piece]
 
 
 def decode(data: bytes, kinds: Sequence[Kind], dims: Sequence[int] = ()) -> list[pa.Array]:
     """The columns of a COPY stream; `dims` has the dimension of every vector column in turn."""
     if not data.startswith(_SIGNATURE):
         raise StoreError("the server's COPY stream is not PostgreSQL's binary format")
-    view = memoryview(data)
-    cells: list[list[Any]] = [[] for _ in kinds]
-    at = len(_SIGNATURE) + 8 + struct.unpack_from(">i", data, len(_SIGNATURE) + 4)[0]
-    length_at, end = struct.Struct(">i").unpack_from, len(data) - 2
+    first = len(_SIGNATURE) + 8 + struct.unpack_from(">i", data, len(_SIGNATURE) + 4)[0]
+    cells = _even(data, first, len(kinds)) or _uneven(data, first, len(kinds))
+    vector_dims = iter(dims)
+    return [_column(*c, k, vector_dims) for c, k in zip(cells, kinds, strict=True)]
+
+
+Cells = tuple[Any, NDArray[np.bool_]]
+
+
+def _even(data: bytes, first: int, fields: int) -> list[Cells] | None:
+    """All rows at once, where they are alike: the same fields null, the others equally long."""
+    at, places = first + 2, []
+    if len(data) - 2 <= first:
+        return None
+    for _ in range(fields):
+        (length,) = struct.unpack_from(">i", data, at)
+        places.append((at - first, length))
+        at += 4 + max(length, 0)
+    size = at - first
+    rows, rest = divmod(len(data) - 2 - first, size)
+    if rest:
+        return None
+    table = np.frombuffer(data, np.uint8, rows * size, first).reshape(rows, size)
+    heads = np.r_[0:2, *(np.r_[p : p + 4] for p, _ in places)]
+    if not (table[:, heads] == table[0, heads]).all():
+        return None
+    none = np.zeros(rows, bool)
+    return [
+        (table[:, p + 4 : p + 4 + n], none) if n >= 0 else (table[:0, :0], ~none) for p, n in places
+    ]
+
+
+def _uneven(data: bytes, first: int, fields: int) -> list[Cells]:
+    """Row by row."""
+    view, at, end = memoryview(data), first, len(data) - 2
+    cells: list[list[Any]] = [[] for _ in range(fields)]
+    length_at = struct.Struct(">i").unpack_from
     while at < end:
         at += 2
         for cell in cells:
@@ -100,26 +142,30 @@ def decode(data: bytes, kinds: Sequence[Kind], dims: Sequence[int] = ()) -> list
             else:
                 cell.append(view[at : at + length])
                 at += length
-    vector_dims = iter(dims)
-    return [_column(c, k, vector_dims) for c, k in zip(cells, kinds, strict=True)]
+    return [
+        ([c for c in cell if c is not None], np.array([c is None for c in cell], bool))
+        for cell in cells
+    ]
 
 
-def _column(cells: list[Any], kind: Kind, dims: Any) -> pa.Array:
+def _column(there: Any, missing: NDArray[np.bool_], kind: Kind, dims: Any) -> pa.Array:
+    """One column from the bytes of its rows that are not null."""
+    rows = len(missing)
     if kind == "text":
-        return pa.array([None if c is None else str(c, "utf-8") for c in cells], pa.string())
-    missing = np.array([c is None for c in cells], bool)
-    there = [c for c in cells if c is not None]
+        texts = iter(str(bytes(c), "utf-8") for c in there)
+        return pa.array([None if null else next(texts) for null in missing], pa.string())
+    raw = there if isinstance(there, np.ndarray) else np.frombuffer(b"".join(there), np.uint8)
     if kind == "vector":
         dim = next(dims)
-        raw = np.frombuffer(b"".join(there), np.uint8).reshape(len(there), 4 + 4 * dim)
-        found = np.ascontiguousarray(raw[:, 4:]).view(">f4").astype(np.float32)
+        whole = np.ascontiguousarray(raw.reshape(-1, 4 + 4 * dim)[:, 4:])
+        found = whole.view(">f4").astype(np.float32)
         if not missing.any():
             return to_arrow(found)
-        vectors = np.zeros((len(cells), dim), np.float32)
+        vectors = np.zeros((rows, dim), np.float32)
         vectors[~missing] = found
         flat = pa.array(vectors.ravel())
         return pa.FixedSizeListArray.from_arrays(flat, dim, mask=pa.array(missing))
-    numbers = np.zeros(len(cells), _NUMBERS[kind][1:])
-    numbers[~missing] = np.frombuffer(b"".join(there), _NUMBERS[kind])
+    numbers = np.zeros(rows, _NUMBERS[kind][1:])
+    numbers[~missing] = np.ascontiguousarray(raw).reshape(-1).view(_NUMBERS[kind])
     values = numbers.astype(bool) if kind == "boolean" else numbers
     return pa.array(values, _ARROW[kind], mask=missing)

@@ -116,8 +116,14 @@ class Statements:
             sets=sql.SQL(", ").join(sql.SQL("{f} = EXCLUDED.{f}").format(f=f) for f in fields),
         )
 
-    def copy_out(self, columns: Mapping[str, tuple[Kind, bool]], tail: Said) -> Said:
-        """Rows of `columns`, each with its kind and whether it is an added one."""
+    def copy_out(
+        self, columns: Mapping[str, tuple[Kind, bool]], tail: Said, last: Any = None
+    ) -> Said:
+        """Rows of `columns`, each with its kind and whether it is an added one.
+
+        `last` is the id that all rows come after: the server does not infer it for the table
+        beside, and would read that from its beginning for every batch.
+        """
         fields = [
             sql.SQL(", {}.{}::{}").format(
                 sql.SQL("s" if aside else "t"), sql.Identifier(name), sql.SQL(KINDS[kind])
@@ -130,7 +136,14 @@ class Statements:
             "TO STDOUT (FORMAT BINARY)",
             key=sql.SQL(KINDS[self.id_kind]),
             fields=sql.SQL("").join(fields),
-            join=self.say(" LEFT JOIN {side} s USING ({id})") if beside else sql.SQL(""),
+            join=self.say(
+                " LEFT JOIN {side} s USING ({id})"
+                if last is None or not self.integer_ids
+                else " LEFT JOIN (SELECT * FROM {side} WHERE {id} > {last}) s USING ({id})",
+                last=sql.Literal(last),
+            )
+            if beside
+            else sql.SQL(""),
             tail=tail,
         )
 

@@ -90,7 +90,7 @@ class PostgresStore:
         session = self._session.another()
         try:
             while True:
-                batch = self._copy_out(session, columns, self._words.after(after, size))
+                batch = self._copy_out(session, columns, self._words.after(after, size), after)
                 if not len(batch):
                     return
                 yield batch
@@ -263,7 +263,9 @@ class PostgresStore:
     def _look(self, table: str, id: str | None, vector: str | None) -> Catalog:
         return self._session.doing(lambda c: read_catalog(c, table, id, vector, self.name))
 
-    def _copy_out(self, session: Session, columns: Sequence[str], tail: Said) -> pa.RecordBatch:
+    def _copy_out(
+        self, session: Session, columns: Sequence[str], tail: Said, last: Id | None = None
+    ) -> pa.RecordBatch:
         known, added = self._catalog, self._added()
         wanted = [name for name in dict.fromkeys(columns) if name != self.id]
         for name in wanted:
@@ -273,7 +275,7 @@ class PostgresStore:
             name: (added.get(name) or known.kinds[name], name in added) for name in wanted
         }
         dims = known.dims | (self._dims() if any(aside for _, aside in kinds.values()) else {})
-        statement = self._words.copy_out(kinds, tail)
+        statement = self._words.copy_out(kinds, tail, last)
 
         def fetch(connection: Connection) -> bytes:
             with connection.cursor() as cursor, cursor.copy(statement) as copy:
