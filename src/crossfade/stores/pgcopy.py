@@ -66,11 +66,8 @@ def _fields(column: pa.Array, kind: Kind) -> NDArray[Any] | list[bytes]:
         return [b"\xff" * 4 if t is None else struct.pack(">i", len(t)) + t for t in texts]
     if column.null_count == 0:
         return _values(column, kind)
-    there = iter(_values(column.drop_null(), kind))
-    return [
-        struct.pack(">i", len(found := next(there).tobytes())) + found if valid else b"\xff" * 4
-        for valid in column.is_valid().to_pylist()
-    ]
+    there = iter(_cut(_values(column.drop_null(), kind)))
+    return [next(there) if valid else b"\xff" * 4 for valid in column.is_valid().to_pylist()]
 
 
 def _values(column: pa.Array, kind: Kind) -> NDArray[Any]:
@@ -84,11 +81,17 @@ def _values(column: pa.Array, kind: Kind) -> NDArray[Any]:
     return out
 
 
+def _cut(values: NDArray[Any]) -> list[bytes]:
+    """Each value's length and bytes; a single numpy number would lose its byte order."""
+    size, data = values.dtype.itemsize, values.tobytes()
+    length = struct.pack(">i", size)
+    return [length + data[at : at + size] for at in range(0, len(data), size)]
+
+
 def _listed(piece: NDArray[Any] | list[bytes]) -> list[bytes]:
     if isinstance(piece, list):
         return piece
-    length = struct.pack(">i", piece.dtype.itemsize)
-    return [length + one.tobytes() for one in piece]
+    return _cut(piece)
 
 
 def decode(data: bytes, kinds: Sequence[Kind], dims: Sequence[int] = ()) -> list[pa.Array]:
