@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench experiments clean
 
 # What a newcomer runs first: the whole story on data made in seconds, no download.
 demo: $(VENV)/demo.stamp
@@ -26,6 +26,11 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks evaluate
 	$(BIN)/python -m benchmarks apply
 	$(if $(DATA),$(BIN)/python -m benchmarks solvers --data $(DATA))
+
+# The two figures of the paper that need no data; `python -m experiments list` names the rest.
+experiments: $(VENV)/dev.stamp
+	$(BIN)/python -m experiments run regularization
+	$(BIN)/python -m experiments run mnist
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

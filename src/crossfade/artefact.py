@@ -47,7 +47,7 @@ class Config(BaseModel):
     old: SideConfig
     new: SideConfig
     shared_dim: int
-    backward: Literal["orthogonal", "near-orthogonal", "affine"]
+    backward: Literal["orthogonal", "near-orthogonal", "affine", "mlp"]
     forward: Literal["affine", "mlp"]
     lambda_asked: float | None
     lambda_reached: float

@@ -54,6 +54,8 @@ def card(config: Config) -> str:
 
 
 def _lambda(config: Config) -> str:
+    if config.backward == "mlp":
+        return "B is an mlp: it keeps no geometry by design."
     if config.lambda_asked is None:
         return f"‖WWᵀ−I‖ of B: {config.lambda_reached:.2g}."
     return f"λ asked {config.lambda_asked:g}, ‖WWᵀ−I‖ of B reached {config.lambda_reached:.2f}."

@@ -10,6 +10,7 @@ import numpy as np
 from crossfade._version import __version__
 from crossfade.artefact import Config, Parts, SideConfig
 from crossfade.cases import CASES
+from crossfade.maps import Mlp
 from crossfade.maps.near_orthogonal import deviation
 from crossfade.pairs import Pairs
 from crossfade.solvers import closed_form
@@ -24,10 +25,14 @@ def learn(
     settings: Settings,
     models: tuple[str, str],
     report: Callable[[dict[str, Any]], None],
+    solver: Callable[[Prepared], Solution] | None = None,
 ) -> Parts:
-    """Both maps and their config; `models` are the names of the old and the new model."""
+    """Both maps and their config; `models` are the names of the old and the new model.
+
+    `solver` takes the place of the one the settings name: it is how baselines are learned.
+    """
     prepared = prepare(pairs, settings, report)
-    solution = solve(prepared)
+    solution = (solver or solve)(prepared)
     moments = prepared.problem.moments
     return Parts(
         backward=solution.backward,
@@ -61,15 +66,16 @@ def _config(
 ) -> Config:
     problem, settings = prepared.problem, prepared.problem.settings
     table = Selection(problem.selection.rows, CASES, settings.select_metrics)
+    backward = solution.backward
     return Config(
         crossfade_version=__version__,
         old=_side(models[0], pairs.old_dim, settings.normalize_old),
         new=_side(models[1], pairs.new_dim, settings.normalize_new),
-        shared_dim=pairs.new_dim,
-        backward=cast(Any, solution.backward.kind),
+        shared_dim=backward.out_dim,
+        backward=cast(Any, backward.kind),
         forward=cast(Any, solution.forward.kind),
         lambda_asked=settings.lam if settings.backward_map == "near-orthogonal" else None,
-        lambda_reached=deviation(solution.backward.weight),
+        lambda_reached=float("nan") if isinstance(backward, Mlp) else deviation(backward.weight),
         settings={
             name: list(value) if isinstance(value, tuple) else value
             for name, value in ((n, getattr(settings, n)) for n in Settings.names())

@@ -114,12 +114,11 @@ class Upgrade:
         `report` is called with a dictionary after every epoch: block, epoch, losses, ‖WWᵀ−I‖ and,
         where it was measured, validation.
         """
-        from crossfade.learning import learn
         from crossfade.pairs import Pairs
 
         settings = self._settings()
         if settings.solver != "closed_form" and find_spec("torch") is None:
-            raise MissingExtra("torch", extra="train", need=f"the solver {settings.solver!r}")
+            raise MissingExtra("torch", extra="train", need=self._trainer(settings))
         if isinstance(old, Pairs):
             if new is not None or labels is not None:
                 raise BadInput("Pairs hold new and labels already", step="pass the pairs alone")
@@ -128,8 +127,7 @@ class Upgrade:
             raise BadInput("fit needs old and new", step="pass both arrays, or Pairs")
         else:
             pairs = Pairs.from_arrays(old, new, labels)
-        models = self.get_params()["old_model"], self.get_params()["new_model"]
-        self._install(learn(pairs, settings, models, report or (lambda _: None)))
+        self._install(self._learn(pairs, settings, report or (lambda _: None)))
         return self
 
     def backward(self, new: ArrayLike) -> NDArray[np.float32]:
@@ -143,8 +141,15 @@ class Upgrade:
     def place(self, old: ArrayLike) -> NDArray[np.float32]:
         """Old vectors themselves as they sit in the shared space, not lifted by F.
 
-        Normalized as the old side is, rotated where the upgrade was fitted with `rotate_old`, then
-        cut or padded with zeros to the shared dimension.
+        As the index holds them (`as_stored`), then cut or padded with zeros to its dimension.
+        """
+        rows = fit_dim(np.atleast_2d(self.as_stored(old)), self.shared_dim_)
+        return rows if np.ndim(old) == 2 else rows[0]
+
+    def as_stored(self, old: ArrayLike) -> NDArray[np.float32]:
+        """Old vectors as the index of today compares them, neither cut nor padded.
+
+        Normalized as the old side is, and rotated where the upgrade was fitted with `rotate_old`.
         """
         side = self._fitted().forward_.reads
         x = np.asarray(old)
@@ -155,7 +160,6 @@ class Upgrade:
             rows *= scale[:, None]
         if self.axes_ is not None:
             rows = rows @ self.axes_.T
-        rows = fit_dim(rows, self.shared_dim_)
         return rows if x.ndim == 2 else rows[0]
 
     def seen(self, new: ArrayLike) -> Seen:
@@ -173,10 +177,7 @@ class Upgrade:
         """Read an upgrade folder; numpy is all that applying it needs."""
         config, tensors = artefact.read(Path(folder))
         try:
-            settings: dict[str, Any] = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in config.settings.items()
-            }
-            upgrade = cls(**settings, old_model=config.old.model, new_model=config.new.model)
+            upgrade = cls._unfitted(config)
             maps = {
                 name: KINDS[kind].from_tensors(
                     {k[len(name) + 1 :]: v for k, v in tensors.items() if k.startswith(name + ".")}
@@ -212,7 +213,7 @@ class Upgrade:
             if getattr(self, name) is not parameter.default
             and getattr(self, name) != parameter.default
         ]
-        return f"Upgrade({', '.join(changed)})"
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     @property
     def hash_(self) -> str:
@@ -226,6 +227,22 @@ class Upgrade:
     def _set(self, **params: Any) -> None:
         for name, value in params.items():
             setattr(self, name, value)
+
+    @classmethod
+    def _unfitted(cls, config: artefact.Config) -> Self:
+        settings: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in config.settings.items()
+        }
+        return cls(**settings, old_model=config.old.model, new_model=config.new.model)
+
+    def _trainer(self, settings: Settings) -> str:
+        return f"the solver {settings.solver!r}"
+
+    def _learn(self, pairs: Pairs, settings: Settings, report: Report) -> artefact.Parts:
+        from crossfade.learning import learn
+
+        models = self.get_params()["old_model"], self.get_params()["new_model"]
+        return learn(pairs, settings, models, report)
 
     def _settings(self) -> Settings:
         values = {name: getattr(self, name) for name in Settings.names()}

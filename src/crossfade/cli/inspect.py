@@ -54,7 +54,7 @@ def inspect(
 def upgrade_facts(upgrade: Upgrade) -> dict[str, Any]:
     """Directions, dimensions, λ asked and reached, losses, and the angles between B's columns."""
     config, backward, forward = upgrade.config_, upgrade.backward_.map, upgrade.forward_.map
-    geometry = stability(backward.weight)  # type: ignore[union-attr]
+    geometry = stability(backward)
     losses = {}
     for entry in upgrade.history_:
         if entry["losses"]:
@@ -68,9 +68,13 @@ def upgrade_facts(upgrade: Upgrade) -> dict[str, Any]:
         + (f" {forward.hidden}" if isinstance(forward, Mlp) else ""),
         "old": config.old.model_dump(),
         "new": config.new.model_dump(),
-        "lambda": {"asked": config.lambda_asked, "reached": config.lambda_reached},
-        "singular_values": geometry["singular_values"],
-        "column_angles_degrees": geometry["column_angles_degrees"],
+        # An mlp has no single W.
+        "lambda": {
+            "asked": config.lambda_asked,
+            "reached": None if math.isnan(config.lambda_reached) else config.lambda_reached,
+        },
+        "singular_values": geometry.get("singular_values"),
+        "column_angles_degrees": geometry.get("column_angles_degrees"),
         "fit": config.fit,
         "last_losses": losses,
         "notes": config.notes,

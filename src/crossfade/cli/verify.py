@@ -84,7 +84,7 @@ def verify(
 
 
 def _queries(path: Path, labels_place: str | None, column: str) -> Queries:
-    pairs = Pairs.open(path, strict=False, use_labels=False)
+    pairs = Pairs.open(path, use_labels=False).load()
     place = labels_place or f"{path}:labels"
     return Queries(
         old=np.asarray(pairs.old, np.float32),

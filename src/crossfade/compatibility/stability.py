@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from crossfade.maps import Map, Mlp
 from crossfade.maps.near_orthogonal import column_angles, deviation
 
 
-def stability(weight: NDArray[np.floating]) -> dict[str, Any]:
+def stability(backward: Map) -> dict[str, Any]:
     """‖WWᵀ−I‖_F, the range of the singular values, and the angles between columns in degrees.
 
-    >>> stability(np.eye(2, dtype=np.float32))["deviation"]
+    Empty for an mlp, which has no single W.
+
+    >>> from crossfade.maps import Orthogonal
+    >>> stability(Orthogonal(np.eye(2, dtype=np.float32)))["deviation"]
     0.0
     """
+    if isinstance(backward, Mlp):
+        return {}
+    weight = backward.weight
     angles = column_angles(weight)
     singular = np.linalg.svd(np.asarray(weight, dtype=np.float64), compute_uv=False)
     return {

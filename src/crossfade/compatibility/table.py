@@ -77,11 +77,8 @@ def sides(upgrade: Upgrade, old: Float, new: Float) -> dict[str, Float]:
     read = upgrade.forward_.reads, upgrade.backward_.reads
     for side, x, other in ((read[0], old, read[1]), (read[1], new, read[0])):
         side.check_shape(x, other)
-    placed = normalized(old, read[0].normalization, "old")
-    if upgrade.axes_ is not None:
-        placed = placed @ upgrade.axes_.T
     return {
-        "old": placed,
+        "old": upgrade.as_stored(old),
         "new": normalized(new, read[1].normalization, "new"),
         "F(old)": upgrade.forward(old),
         "B(new)": upgrade.backward(new),
@@ -172,7 +169,7 @@ def evaluate(
         ci95=ci95,
         verdicts=verdicts,
         definition=shares,
-        stability=stability(upgrade.backward_.map.weight),  # type: ignore[union-attr]
+        stability=stability(upgrade.backward_.map),
         zero_shot=None
         if zero_shot is None
         else ZeroShot.of(upgrade, *zero_shot, distance, resamples, seed),

@@ -121,12 +121,14 @@ def facts(found: Compatibility) -> list[str]:
                 )
                 said.append(f"{value:.1f}{half} % of {name.replace('_', '-')} pairs")
         out.append(f"Definition 3.1, {case}: holds for {' and '.join(said)}")
-    singular, angles = (found.stability[k] for k in ("singular_values", "column_angles_degrees"))
-    out.append(
-        f"B: ‖WWᵀ−I‖ {found.stability['deviation']:.2g}, singular values {singular['min']:.3f} "
-        f"to {singular['max']:.3f}, angles between columns {angles['min']:.1f}° to "
-        f"{angles['max']:.1f}°"
-    )
+    if found.stability:
+        names = ("singular_values", "column_angles_degrees")
+        singular, angles = (found.stability[k] for k in names)
+        out.append(
+            f"B: ‖WWᵀ−I‖ {found.stability['deviation']:.2g}, singular values {singular['min']:.3f} "
+            f"to {singular['max']:.3f}, angles between columns {angles['min']:.1f}° to "
+            f"{angles['max']:.1f}°"
+        )
     if found.zero_shot is not None:
         for metric, change in found.zero_shot.metrics.items():
             # Adding zero makes −0 the same as 0.

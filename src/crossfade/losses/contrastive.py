@@ -1,4 +1,4 @@
-"""L_contr, the supervised contrastive loss of Eq. 7, and its label-free form of Appendix H."""
+"""L_contr, the supervised contrastive loss of Eq. 8, and its label-free form of Appendix H."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regularizers that keep a square weight near O(n): L_λ (Eqs. 5, 6), SO (Eq. 4) and SRIP."""
+"""Regularizers that keep a square weight near O(n): L_λ (Eqs. 5, 6), SO (Eq. 3) and SRIP."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Problem:
 class Solution:
     """Learned maps, how they came about, and what to tell the user."""
 
-    backward: BackwardMap
+    backward: BackwardMap | Mlp
     forward: ForwardMap
     scores: Scores
     closed_scores: Scores

@@ -1,0 +1,233 @@
+"""`crossfade migrate …`: every step from the command line, with what it says and how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from tests.migration.conftest import Models, texts_of
+from tests.stores.apps import LanceApp, PostgresApp
+
+from crossfade.migration import open_migrating
+from crossfade.migration.columns import STATE
+
+ROWS = 240
+MODULE = """
+import time
+from tests.migration.conftest import Models
+models = Models()
+def embed(texts):
+    return models.new(texts)
+def slowly(texts):
+    time.sleep(0.2)
+    return models.new(texts)
+def broken(texts):
+    raise RuntimeError("out of memory")
+"""
+
+
+@pytest.fixture
+def shop(tmp_path, models, upgrade_folder, plan_folder, monkeypatch):
+    """A LanceDB table, with an upgrade, a plan and an embedder that fit it."""
+    return _shop(LanceApp(tmp_path), tmp_path, models, upgrade_folder, plan_folder, monkeypatch)
+
+
+def _shop(app, tmp_path, models: Models, upgrade_folder, plan_folder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = texts_of(ROWS)
+    app.create(list(range(ROWS)), texts, [ord(t[0]) for t in texts], models.old(texts))
+    (tmp_path / "my_model.py").write_text(MODULE)
+    queries = texts_of(60, seed=4)
+    np.savez(
+        tmp_path / "queries.npz",
+        old=models.old(queries),
+        new=models.new(queries),
+        labels=np.array([ord(t[0]) for t in queries]),
+    )
+    app.upgrade, app.plan = str(upgrade_folder), str(plan_folder)
+    return app
+
+
+def test_the_whole_way(shop, crossfade):
+    place = shop.place
+    ran = crossfade(
+        "migrate", "start", place, shop.upgrade, "--source", "body", "--plan", shop.plan
+    )
+    assert ran.code == 0, ran.err
+    assert "coarse, 12 dimensions" in ran.out
+    assert "add_columns" in ran.out
+    assert f"next: crossfade migrate forward {place}" in ran.out.replace("\n", " ")
+    ran = crossfade("migrate", "forward", place, "--json", "-")
+    assert json.loads(ran.out)["written"] == ROWS
+    ran = crossfade(
+        "migrate", "backfill", place, "--plan", shop.plan, "--embed", "my_model:embed",
+        "--labels", "kind", "--share", "0.5", "--json", "-",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["new"] == ROWS // 2
+    status = json.loads(crossfade("migrate", "status", place, "--json", "-").out)
+    assert (status["forward"], status["new"], status["old"]) == (120, 120, 0)
+    assert set(status["quality"]["now"]) == {"cmc@1", "mAP"}
+    shown = crossfade("migrate", "status", place).out
+    assert "backfilled 50.0% of the planned 50.0%" in shown
+    assert "next: crossfade migrate verify" in shown
+    ran = crossfade(
+        "migrate", "verify", place, "--embed", "my_model:embed", "--queries", "queries.npz",
+        "--labels", "kind",
+    )  # fmt: skip
+    assert ran.code == 0, ran.out + ran.err
+    assert "60 queries" in ran.out
+    assert "the plan predicted" in ran.out
+    ran = crossfade("migrate", "finish", place, "--dry-run")
+    assert "drop_columns" in ran.out
+    ran = crossfade("migrate", "finish", place, "--yes", "--json", "-")
+    assert json.loads(ran.out)["stage"] == "finished"
+    assert open_migrating(place).describe().dim == 16
+
+
+def test_finish_asks_first(shop, crossfade, monkeypatch):
+    place = shop.place
+    crossfade("migrate", "start", place, shop.upgrade, "--force")
+    crossfade("migrate", "forward", place)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    ran = crossfade("migrate", "finish", place)
+    assert ran.code == 1
+    assert "gone for good" in ran.err
+    assert (
+        json.loads(crossfade("migrate", "status", place, "--json", "-").out)["stage"] == "forward"
+    )
+
+
+@pytest.mark.parametrize("step", ["start", "forward", "backfill", "finish", "rollback"])
+def test_a_dry_run_changes_nothing(shop, crossfade, step):
+    place = shop.place
+    arguments = {
+        "start": [shop.upgrade, "--force"],
+        "backfill": ["--plan", shop.plan, "--embed", "my_model:embed", "--source", "body",
+                     "--labels", "kind"],
+    }  # fmt: skip
+    if step != "start":
+        crossfade("migrate", "start", place, shop.upgrade, "--force")
+    if step in ("backfill", "finish"):
+        crossfade("migrate", "forward", place)
+    store = open_migrating(place)
+    before = store.get("migration"), store.describe()
+    ran = crossfade("migrate", step, place, *arguments.get(step, []), "--dry-run", "--json", "-")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["dry_run"] is True
+    assert (store.get("migration"), store.describe()) == before
+
+
+def test_start_refuses_a_negative_verdict(shop, crossfade, tmp_path):
+    from crossfade import Upgrade
+
+    evaluation = {
+        "upgrade": {"hash": Upgrade.load(shop.upgrade).hash_},
+        "verdicts": {
+            "B(new)/old": {"verdict": "not compatible"},
+            "B(new)/F(old)": {"verdict": "compatible"},
+        },
+    }
+    (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
+    asked = ["migrate", "start", shop.place, shop.upgrade, "--evaluation", "evaluation.json"]
+    ran = crossfade(*asked)
+    assert ran.code == 1
+    assert "B(new)/old is not compatible" in ran.err
+    ran = crossfade(*asked, "--force")
+    assert ran.code == 0
+    assert "forced although" in ran.err
+
+
+def test_start_refuses_another_upgrades_evaluation(shop, crossfade, tmp_path):
+    (tmp_path / "other.json").write_text('{"upgrade": {"hash": "ab"}, "verdicts": {}}')
+    ran = crossfade("migrate", "start", shop.place, shop.upgrade, "--evaluation", "other.json")
+    assert ran.code == 2
+    assert "evaluate this upgrade" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["status", "nowhere"], 2, "no such store"),
+        (["status", "mysql://host/db#t"], 2, "'mysql' is not known"),
+        (["status", "postgresql://u:secret@127.0.0.1:1/db"], 2, "names no table"),
+        (["forward", "PLACE"], 2, "no migration was started"),
+        (["start", "PLACE", "nothing"], 2, "nothing"),
+        (["start", "PLACE", "UPGRADE", "--source", "no_such"], 2, "no column 'no_such'"),
+        (["start", "PLACE", "UPGRADE", "--metric", "hamming"], 2, "no metric 'hamming'"),
+        (["start", "PLACE", "UPGRADE", "--vector", "body"], 2, "holds no vectors"),
+    ],
+)
+def test_bad_input_is_told(shop, crossfade, arguments, code, said):
+    given = [{"PLACE": shop.place, "UPGRADE": shop.upgrade}.get(a, a) for a in arguments]
+    ran = crossfade("migrate", *given)
+    assert (ran.code, said in ran.err) == (code, True), ran.err
+    assert "secret" not in ran.err
+
+
+def test_an_embedder_that_fails_ends_with_3_and_loses_nothing(shop, crossfade):
+    place = shop.place
+    crossfade("migrate", "start", place, shop.upgrade, "--force", "--source", "body")
+    crossfade("migrate", "forward", place)
+    fill = ["migrate", "backfill", place, "--plan", shop.plan, "--labels", "kind", "--share", "1"]
+    ran = crossfade(*fill, "--embed", "my_model:broken")
+    assert ran.code == 3
+    assert "out of memory" in ran.err
+    assert open_migrating(place).tally(STATE) == {"forward": ROWS}
+    ran = crossfade(*fill, "--embed", "my_model:embed", "--json", "-")
+    assert json.loads(ran.out)["new"] == ROWS
+
+
+def test_ctrl_c_ends_cleanly_and_the_next_run_goes_on(shop, crossfade, tmp_path):
+    place = shop.place
+    crossfade("migrate", "start", place, shop.upgrade, "--force", "--source", "body")
+    crossfade("migrate", "forward", place)
+    fill = ["migrate", "backfill", place, "--plan", shop.plan, "--labels", "kind", "--share", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "crossfade", *fill, "--batch", "10", "--embed", "my_model:slowly",
+         "--json", "-"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    store = open_migrating(place)
+    while store.tally(STATE).get("new", 0) < 20:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    told = json.loads(out)
+    assert "stop" in told["why"]
+    assert "stopping after this batch" in err
+    assert 20 <= told["new"] < ROWS
+    assert store.tally(STATE)["new"] == told["new"]
+    ran = crossfade(*fill, "--embed", "my_model:embed", "--json", "-")
+    assert json.loads(ran.out)["written"] == ROWS - told["new"]
+
+
+def test_a_password_appears_nowhere(tmp_path, models, upgrade_folder, plan_folder, monkeypatch,
+                                    crossfade):  # fmt: skip
+    app = PostgresApp(tmp_path)
+    _shop(app, tmp_path, models, upgrade_folder, plan_folder, monkeypatch)
+    app.run("CREATE ROLE shopper LOGIN SUPERUSER PASSWORD 'hunter2'")
+    place = app.place.replace("postgres:@", "shopper:hunter2@")
+    assert "hunter2" in place
+    said = ""
+    for step in (["start", place, app.upgrade, "--force"], ["forward", place], ["status", place]):
+        ran = crossfade("migrate", *step)
+        assert ran.code == 0, ran.err
+        said += ran.out + ran.err
+    said += str(app.run("SELECT * FROM crossfade_state"))
+    # A server that is not there is a failure of the store, and says no more than where.
+    ran = crossfade("migrate", "status", "postgresql://shopper:hunter2@127.0.0.1:1/db#items")
+    assert ran.code == 3
+    said += ran.out + ran.err
+    assert "127.0.0.1:1" in said
+    assert "hunter2" not in said
