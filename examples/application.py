@@ -32,7 +32,7 @@ _NEVER_STARTED_SECONDS = 120
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Query i asks for the document `ids[i]`; rows of the same label are relevant too."""
+    """Query i is of, or about, the document `ids[i]`, whose label is `labels[i]`."""
 
     old: NDArray[np.float32]
     new: NDArray[np.float32]
@@ -51,17 +51,16 @@ class Queries:
 class Application:
     """Looks documents up, with the old model's queries or, once it is upgraded, the new one's."""
 
-    def __init__(self, store: Store, upgrade: Upgrade, queries: Queries) -> None:
-        self.store, self.queries = store, queries
+    def __init__(self, store: Store, upgrade: Upgrade) -> None:
+        self.store = store
         self.searcher = Searcher(store, upgrade)
 
-    def search(self, i: int, model: Model, k: int = PAGE) -> list[Hit]:
+    def search(self, queries: Queries, i: int, model: Model, k: int = PAGE) -> list[Hit]:
         """The answer to query i."""
+        kept = {"k": k, "columns": ["label"]}
         if model == "old":
-            return self.store.search(
-                self.queries.old[i], column=self.store.vector, k=k, columns=["label"]
-            )
-        return self.searcher.search(self.queries.new[i], k, columns=["label"])
+            return self.store.search(queries.old[i], column=self.store.vector, **kept)
+        return self.searcher.search(queries.new[i], **kept)
 
 
 class Running:
@@ -77,7 +76,7 @@ class Running:
 
 
 @contextmanager
-def running(place: str, upgrade: Path, queries: Path, log: Path) -> Iterator[Running]:
+def running(place: str, upgrade: Path, queries: Sequence[Path], log: Path) -> Iterator[Running]:
     """Start the process, give its handle, stop it at the end; `log` has a line for each search."""
     # Not forked: Lance and torch have threads.
     context = multiprocessing.get_context("spawn")
@@ -103,14 +102,15 @@ def read_log(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
-def _work(line: Connection, place: str, upgrade: Path, asked: Path, log: Path) -> None:
-    queries = Queries.load(asked)
+def _work(line: Connection, place: str, upgrade: Path, files: Sequence[Path], log: Path) -> None:
+    kinds = {path.stem: Queries.load(path) for path in files}
+    asked = [(kind, i) for kind, queries in kinds.items() for i in range(len(queries))]
+    turns = np.random.default_rng(0).permutation(len(asked))
     store = open_migrating(place)
-    application = Application(store, Upgrade.load(upgrade), queries)
+    application = Application(store, Upgrade.load(upgrade))
     # What is loaded by the first search of a process is no part of any stage.
-    application.search(0, "old")
+    application.search(kinds[asked[0][0]], 0, "old")
     line.send("ready")
-    turns = np.random.default_rng(0).permutation(len(queries))
     stage, model, turn = "", "old", 0
     with log.open("w", encoding="utf-8") as out:
         while True:
@@ -120,18 +120,19 @@ def _work(line: Connection, place: str, upgrade: Path, asked: Path, log: Path) -
                     line.send("done")
             except EOFError:
                 break
-            seen = _one(application, int(turns[turn % len(turns)]), model)
-            out.write(json.dumps({"stage": stage, "model": model} | seen) + "\n")
+            kind, i = asked[turns[turn % len(turns)]]
+            seen = _one(application, kinds[kind], i, model)
+            out.write(json.dumps({"stage": stage, "model": model, "kind": kind} | seen) + "\n")
             out.flush()
             turn += 1
             time.sleep(_SECONDS_BETWEEN)
     store.close()
 
 
-def _one(application: Application, i: int, model: Model) -> dict[str, Any]:
-    queries, at, begin = application.queries, time.time(), time.perf_counter()
+def _one(application: Application, queries: Queries, i: int, model: Model) -> dict[str, Any]:
+    at, begin = time.time(), time.perf_counter()
     try:
-        hits = application.search(i, model)
+        hits = application.search(queries, i, model)
     except Exception as error:  # Whatever goes wrong is a search that failed.
         seconds = time.perf_counter() - begin
         return {"at": at, "seconds": seconds, "failed": f"{type(error).__name__}: {error}"}

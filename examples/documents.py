@@ -1,8 +1,9 @@
 """The example's data: what is fitted on, planned on and searched for, and the store of documents.
 
-Three parts that do not touch: `train` documents are the pairs, `held` documents and their summaries
-are what the upgrade is evaluated and the plan made on, and summaries of `rest` documents are the
-application's queries. The store holds train and rest.
+Nothing that is fitted or planned on is searched for. `train` documents are the pairs. `held`
+documents and their summaries are what the upgrade is evaluated and the plan made on. Of `rest`,
+some documents are kept out of the store and ask it for related ones, and the summaries of some
+others ask for their own document. The store holds train and the rest of `rest`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,23 +23,47 @@ from examples.models import embed_new, embed_old
 from examples.texts import Corpus
 
 Vectors = NDArray[np.float32]
+Rows = NDArray[np.int64]
 Kind = Literal["lancedb", "pgvector"]
-QUERIES = 400
+QUERIES = 300
 TABLE = "documents"
 
 
-def write_vectors(corpus: Corpus, folder: Path) -> None:
-    """pairs.npz, held.npz, held-queries.npz, held-qrels.npy and queries.npz.
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Rows of the corpus; `stored` holds `train` and `lookups`, and none of the others."""
+
+    train: Rows
+    held: Rows
+    related: Rows
+    lookups: Rows
+    stored: Rows
+
+
+def parts_of(corpus: Corpus) -> Parts:
+    """Which document serves for what; the same ones every time."""
+    rest = np.random.default_rng(0).permutation(corpus.rows("rest"))
+    count = min(QUERIES, len(rest) // 4)
+    train = corpus.rows("train")
+    stored = np.sort(np.concatenate([train, rest[count:]]))
+    # A question whose class is not in the store has no answer.
+    known = {corpus.labels[i] for i in stored}
+    related = [i for i in np.sort(rest[:count]) if corpus.labels[i] in known]
+    lookups = np.sort(rest[count : 2 * count])
+    return Parts(train, corpus.rows("held"), np.array(related), lookups, stored)
+
+
+def write_vectors(corpus: Corpus, parts: Parts, folder: Path) -> None:
+    """pairs, held, held-summaries, related and lookups, as .npz, and held-qrels.npy.
 
     Vectors of the new model are kept in the folder: a second run need not wait for them.
     """
-    train, held = corpus.rows("train"), corpus.rows("held")
-    asking = np.random.default_rng(0).permutation(corpus.rows("rest"))[:QUERIES]
     for name, rows, texts in (
-        ("pairs", train, corpus.texts),
-        ("held", held, corpus.texts),
-        ("held-queries", held, corpus.queries),
-        ("queries", np.sort(asking), corpus.queries),
+        ("pairs", parts.train, corpus.texts),
+        ("held", parts.held, corpus.texts),
+        ("held-summaries", parts.held, corpus.queries),
+        ("related", parts.related, corpus.texts),
+        ("lookups", parts.lookups, corpus.queries),
     ):
         said = [texts[i] for i in rows]
         np.savez(
@@ -47,7 +73,7 @@ def write_vectors(corpus: Corpus, folder: Path) -> None:
             new=kept(folder / "kept" / f"{name}.npz", said, embed_new),
             labels=np.array([corpus.labels[i] for i in rows]),
         )
-    own = np.arange(len(held))
+    own = np.arange(len(parts.held))
     np.save(folder / "held-qrels.npy", np.stack([own, own], axis=1))
 
 
@@ -65,9 +91,8 @@ def kept(path: Path, texts: Sequence[str], embed: Callable[[list[str]], Vectors]
 
 
 @contextmanager
-def store_of(kind: Kind, corpus: Corpus, folder: Path) -> Iterator[str]:
-    """Build the store with the old model; gives its place."""
-    rows = corpus.rows("train", "rest")
+def store_of(kind: Kind, corpus: Corpus, rows: Rows, folder: Path) -> Iterator[str]:
+    """Build the store of these documents with the old model; gives its place."""
     texts = [corpus.texts[i] for i in rows]
     labels, ids = [corpus.labels[i] for i in rows], [corpus.ids[i] for i in rows]
     place = folder / "store"

@@ -13,57 +13,62 @@ from crossfade.compatibility.bootstrap import interval, resampled_means
 from crossfade.stores import Hit
 from examples.application import Queries
 
-# By label: is the first result of the query's class, and where are the others. By document: the
-# query is the summary of one document, and 1/rank of that one is averaged.
 METRICS = ("cmc@1", "mAP", "MRR")
+# Of a search for one document: who has not found it by then has given up.
+LOOKUP_DEPTH = 100
 RESAMPLES = 2000
+Ask = Callable[[Queries, int, int], list[Hit]]
+Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Quality:
-    """Percent, for each query (rows) and metric (columns)."""
+    """Percent for each query, by metric."""
 
-    values: NDArray[np.float64]
+    values: dict[str, Float]
 
     @property
     def means(self) -> dict[str, float]:
-        return dict(zip(METRICS, self.values.mean(axis=0).tolist(), strict=True))
+        return {metric: float(values.mean()) for metric, values in self.values.items()}
 
     def above(self, other: Quality) -> dict[str, tuple[float, float]]:
         """95 % intervals of the difference to `other`, paired over queries."""
-        drawn = resampled_means(self.values - other.values, RESAMPLES, seed=0)
-        return {metric: interval(drawn[:, j]) for j, metric in enumerate(METRICS)}
+        return {
+            metric: interval(
+                resampled_means((values - other.values[metric])[:, None], RESAMPLES, seed=0)
+            )
+            for metric, values in self.values.items()
+        }
 
 
-def measure(
-    ask: Callable[[int, int], list[Hit]], queries: Queries, labels: Counter[str]
-) -> Quality:
-    """Ask every query for all rows; `labels` counts the store's rows of each label."""
+def measure(ask: Ask, related: Queries, lookups: Queries, labels: Counter[str]) -> Quality:
+    """Related documents: all rows are asked for, and those of the query's label are relevant.
+    Lookups: the query is the summary of one document, and 1/rank of that one counts.
+
+    `labels` counts the store's rows of each label.
+    """
     depth = sum(labels.values())
-    values = np.zeros((len(queries), len(METRICS)))
-    for i, (label, own) in enumerate(zip(queries.labels, queries.ids, strict=True)):
-        hits = ask(i, depth)
-        values[i] = scores(
-            np.array([hit.values["label"] == label for hit in hits], bool),
-            np.array([hit.id == own for hit in hits], bool),
-            labels[label],
-        )
-    return Quality(100 * values)
+    first, precision = [], []
+    for i, label in enumerate(related.labels):
+        hits = ask(related, i, depth)
+        right = np.array([hit.values["label"] == label for hit in hits], bool)
+        first.append(float(right[0]))
+        precision.append(average_precision(right, labels[label]))
+    ranks = []
+    for i, own in enumerate(lookups.ids):
+        found = [
+            place for place, hit in enumerate(ask(lookups, i, LOOKUP_DEPTH), 1) if hit.id == own
+        ]
+        ranks.append(1 / found[0] if found else 0.0)
+    columns = (first, precision, ranks)
+    return Quality({m: 100 * np.array(c) for m, c in zip(METRICS, columns, strict=True)})
 
 
-def scores(
-    right: NDArray[np.bool_], own: NDArray[np.bool_], relevant: int
-) -> tuple[float, float, float]:
-    """CMC-Top1, average precision and reciprocal rank of one ranking.
+def average_precision(right: NDArray[np.bool_], relevant: int) -> float:
+    """Mean precision at the places of the relevant rows.
 
-    >>> scores(np.array([False, True, False, True]), np.array([False, True, False, False]), 2)
-    (0.0, 0.5, 0.5)
+    >>> average_precision(np.array([False, True, False, True]), 2)
+    0.5
     """
     places = np.flatnonzero(right) + 1
-    precisions = np.arange(1, len(places) + 1) / places
-    rank = np.flatnonzero(own)[:1] + 1
-    return (
-        float(right[:1].sum()),
-        float(precisions.sum() / relevant),
-        float((1 / rank).sum()),
-    )
+    return float((np.arange(1, len(places) + 1) / places).sum() / relevant)

@@ -61,11 +61,16 @@ def served(searches: Sequence[Search]) -> list[Served]:
                 len(ours) - len(good),
                 float(p50),
                 float(p95),
-                100 * float(np.mean([search["right"] for search in good] or [0])),
-                100 * float(np.mean([search["reciprocal_rank"] for search in good] or [0])),
+                live(good, "related", "right"),
+                live(good, "lookups", "reciprocal_rank"),
             )
         )
     return out
+
+
+def live(searches: Sequence[Search], kind: str, what: str) -> float:
+    """What the application's own searches of one kind were worth, in percent."""
+    return 100 * float(np.mean([s[what] for s in searches if s["kind"] == kind] or [np.nan]))
 
 
 def tell(stages: Sequence[Stage], searches: Sequence[Search]) -> str:
@@ -119,16 +124,17 @@ def draw(stages: Sequence[Stage], searches: Sequence[Search], path: Path) -> Non
     begin = searches[0]["at"]
     times = np.array([search["at"] - begin for search in searches])
     names = np.array([search["stage"] for search in searches])
-    right = np.array([search.get("right", False) for search in searches], float)
+    asked = np.array([search["kind"] == "related" for search in searches])
+    right = np.array([search.get("right", False) for search in searches], float)[asked]
     window = min(_WINDOW, len(right))
     rolling = 100 * np.convolve(right, np.ones(window) / window, "valid")
     upper.plot(
-        times[window - 1 :],
+        times[asked][window - 1 :],
         rolling,
         c=_COLOURS["cmc@1"],
         lw=0.8,
         alpha=0.5,
-        label=f"cmc@1 of the last {window} searches",
+        label=f"cmc@1 of the last {window}",
     )
     middles = [float(times[names == stage.name].mean()) for stage in stages]
     for metric in METRICS:

@@ -12,26 +12,31 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import chdir
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from examples.application import Application, Queries, Running, read_log, running
-from examples.documents import Kind, store_of, write_vectors
+from examples.documents import Kind, parts_of, store_of, write_vectors
 from examples.models import NEW_MODEL, OLD_MODEL
-from examples.quality import Quality, measure
+from examples.quality import LOOKUP_DEPTH, Quality, measure
 from examples.texts import read_corpus
-from examples.timeline import Stage, draw, tell
+from examples.timeline import Stage, draw, served, tell
 
 EMBEDDER = "examples.models:embed_new"
 # Chosen on the held documents, before the application's queries were looked at: docs/example.md.
 FIT = ("--backward", "near-orthogonal")
-SHARES = (0.6, 0.8)
+SHARES = (0.6, 0.8, 1.0)
+QUERIES = (Path("related.npz"), Path("lookups.npz"))
+MRR = f"mrr@{LOOKUP_DEPTH}"
 MEASURING = "quality is measured"
 
 
@@ -65,8 +70,8 @@ class Upgrading:
         from crossfade.stores import open_store
 
         self.place, self.running, self.seconds = place, application, seconds
-        queries = Queries.load(Path("queries.npz"))
-        self.ours = Application(open_store(place), Upgrade.load("upgrade"), queries)
+        self.related, self.lookups = (Queries.load(path) for path in QUERIES)
+        self.ours = Application(open_store(place), Upgrade.load("upgrade"))
         self.stages: list[Stage] = []
         self.qualities: list[Quality] = []
         self.labels: Counter[str] = Counter()
@@ -79,38 +84,41 @@ class Upgrading:
         time.sleep(self.seconds)
         self.running.now(MEASURING, model)
         quality = measure(
-            lambda i, k: self.ours.search(i, model, k), self.ours.queries, self.labels
+            lambda queries, i, k: self.ours.search(queries, i, model, k),
+            self.related,
+            self.lookups,
+            self.labels,
         )
         self.qualities.append(quality)
         above = quality.above(self.qualities[0])
         self.stages.append(Stage(name, new, quality.means, above, predicted))
 
-    def during(self, name: str, model: Any, *words: str) -> int:
-        """A command, with the searches meanwhile under its name."""
+    def during(self, name: str, model: Any, *words: str) -> None:
+        """A command that must succeed, with the searches meanwhile under its name."""
         self.running.now(name, model)
-        return command(*words)
+        done(*words)
 
 
-def prepare() -> None:
+def prepare(fit: Sequence[str]) -> None:
     """Fit on the pairs; evaluate and plan on held-out documents and their summaries."""
     named = ("--old-model", OLD_MODEL, "--new-model", NEW_MODEL)
-    done("fit", "pairs.npz", "-o", "upgrade", "--drop-bad-rows", "--overwrite", *FIT, *named)
-    held = ("upgrade", "held.npz", "--queries", "held-queries.npz", "--no-definition")
-    command("evaluate", *held, "--json", "by-label.json")
-    judged = ("--no-labels", "--qrels", "held-qrels.npy", "--metric", "mrr@1000")
-    command("evaluate", *held, *judged, "--json", "by-document.json")
-    done("plan", *held[:-1], "-o", "plan", "--overwrite")
+    done("fit", "pairs.npz", "-o", "upgrade", "--drop-bad-rows", "--overwrite", *fit, *named)
+    held = ("upgrade", "held.npz")
+    measured = ("--metric", "cmc@1", "--metric", "mAP", "--no-definition")
+    command("evaluate", *held, *measured, "--json", "related.json")
+    asked = ("--queries", "held-summaries.npz", "--qrels", "held-qrels.npy", "--no-labels")
+    measured = ("--metric", MRR, "--no-definition")
+    command("evaluate", *held, *asked, *measured, "--json", "lookups.json")
+    done("plan", *held, "-o", "plan", "--overwrite")
 
 
 def expected(case: str) -> dict[str, float]:
     """What the two evaluations say of a case."""
-    by_label = json.loads(Path("by-label.json").read_text())["cases"][case]
-    by_document = json.loads(Path("by-document.json").read_text())["cases"][case]
-    return {
-        "cmc@1": by_label["cmc@1"],
-        "mAP": by_label["mAP"],
-        "MRR": by_document["mrr@1000"],
-    }
+    related, lookups = (
+        json.loads(Path(f"{name}.json").read_text())["cases"][case]
+        for name in ("related", "lookups")
+    )
+    return {"cmc@1": related["cmc@1"], "mAP": related["mAP"], "MRR": lookups[MRR]}
 
 
 def migrate(run: Upgrading) -> None:
@@ -124,57 +132,58 @@ def migrate(run: Upgrading) -> None:
     place = run.place
     run.still("before", "old", expected("old/old"))
     words = ("migrate", "start", place, "upgrade", "--source", "text")
-    words += ("--evaluation", "by-label.json", "--plan", "plan")
-    if run.during("start", "old", *words):
-        done(*words, "--force")
+    words += ("--evaluation", "related.json", "--plan", "plan")
+    if command(*words):
+        words += ("--force",)
+        run.during("start", "old", *words)
     run.still("started", "new", expected("B(new)/old"))
     run.during("forward", "new", "migrate", "forward", place, "--batch", "500")
     run.still("lifted", "new", expected("B(new)/F(old)"))
     fill = ("migrate", "backfill", place, "--plan", "plan", "--embed", EMBEDDER)
-    fill += ("--known", "pairs.npz:new")
-    rows = sum(run.labels.values())
-    with_pairs = len(Queries.load(Path("pairs.npz"))) / rows
-    plan = json.loads(Path("plan/plan.json").read_text())
-    shares = [s for s in (with_pairs, *SHARES) if with_pairs <= s < plan["stop"]]
-    for share in [*shares, max(plan["stop"], with_pairs)]:
-        name = f"backfill to {share:.0%}"
-        run.during(name, "new", *fill, "--share", f"{share:.6f}")
+    fill += ("--known", "pairs.npz:new", "--labels", "label")
+    pairs = len(Queries.load(Path("pairs.npz"))) / sum(run.labels.values())
+    # Rounded up, so that the last pair is among them.
+    for share in (math.ceil(1000 * pairs) / 1000, *SHARES):
+        run.during(f"backfill to {share:.0%}", "new", *fill, "--share", f"{share:g}")
         migration = Migration(place)
         found = migration.status()
         migration.close()
         run.still(f"{found.share:.0%} new", "new", planned(found.share), found.new)
-    run.during("verify", "new", "migrate", "status", place)
-    checked = ("--queries", "queries.npz", "--labels", "label", "--embed", EMBEDDER)
-    if command("migrate", "verify", place, *checked):
-        raise SystemExit("the store is not as it should be: not finished")
+    done("migrate", "status", place)
+    checked = ("--queries", "related.npz", "--labels", "label", "--embed", EMBEDDER)
+    run.during("verify", "new", "migrate", "verify", place, *checked)
     run.during("finish", "new", "migrate", "finish", place, "--yes")
     run.still("finished", "new", planned(found.share), found.new)
     run.ours.store.close()
 
 
-def upgrade_store(kind: Kind, documents: int | None, folder: Path, seconds: float) -> Path:
+def upgrade_store(
+    kind: Kind, documents: int | None, folder: Path, seconds: float, fit: Sequence[str] = FIT
+) -> Path:
     """The whole of it; gives the report."""
     folder.mkdir(parents=True, exist_ok=True)
     with chdir(folder):
         corpus = read_corpus(limit=documents)
         print(f"{len(corpus):,} docstrings, embedding those that must be", flush=True)
-        write_vectors(corpus, Path())
-        prepare()
+        parts = parts_of(corpus)
+        write_vectors(corpus, parts, Path())
+        prepare(fit)
         log = Path("searches.jsonl")
         with (
-            store_of(kind, corpus, Path()) as place,
-            running(place, Path("upgrade"), Path("queries.npz"), log) as application,
+            store_of(kind, corpus, parts.stored, Path()) as place,
+            running(place, Path("upgrade"), QUERIES, log) as application,
         ):
             run = Upgrading(place, application, seconds)
             migrate(run)
+        searches = read_log(log)
         report = {
             "store": kind,
             "rows": sum(run.labels.values()),
-            "queries": len(run.ours.queries),
-            "stages": [vars(stage) for stage in run.stages],
+            "queries": {"related": len(run.related), "lookups": len(run.lookups)},
+            "stages": [asdict(stage) for stage in run.stages],
+            "served": [asdict(one) for one in served(searches)],
         }
-        searches = read_log(log)
-        Path("report.json").write_text(json.dumps(report | {"searches": len(searches)}, indent=1))
+        Path("report.json").write_text(json.dumps(report, indent=1) + "\n")
         print("\n" + tell(run.stages, searches))
         draw(run.stages, searches, Path("timeline.png"))
         print(f"\nwritten: {folder / 'report.json'} and {folder / 'timeline.png'}")
