@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,15 +16,17 @@ METRICS = ("cmc@1", "mAP", "MRR")
 # Of a search for one document: who has not found it by then has given up.
 LOOKUP_DEPTH = 100
 RESAMPLES = 2000
+SAMPLES = 10
 Ask = Callable[[Queries, int, int], list[Hit]]
 Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Quality:
-    """Percent for each query, by metric."""
+    """Percent for each query, by metric; and means over samples of the store's rows."""
 
     values: dict[str, Float]
+    sampled: dict[str, float]
 
     @property
     def means(self) -> dict[str, float]:
@@ -41,34 +42,61 @@ class Quality:
         }
 
 
-def measure(ask: Ask, related: Queries, lookups: Queries, labels: Counter[str]) -> Quality:
-    """Related documents: all rows are asked for, and those of the query's label are relevant.
-    Lookups: the query is the summary of one document, and 1/rank of that one counts.
+class Rows:
+    """The store's rows, and some samples of them.
 
-    `labels` counts the store's rows of each label.
+    How often the first result is right depends on how many rows there are to be right. Who ranks
+    all rows has ranked any sample of them, too: in samples of as many rows as the plan was made on,
+    its prediction can be held against what came.
     """
-    depth = sum(labels.values())
-    first, precision = [], []
+
+    def __init__(self, labels: dict[str, str], size: int) -> None:
+        rng = np.random.default_rng(0)
+        size = min(size, len(labels))
+        every = np.zeros((len(labels), SAMPLES + 1), bool)
+        every[:, 0] = True
+        for sample in range(1, SAMPLES + 1):
+            every[rng.choice(len(labels), size, replace=False), sample] = True
+        self.labels = labels
+        self._in = dict(zip(labels, every, strict=True))
+
+    def held(self, hits: list[Hit]) -> NDArray[np.bool_]:
+        """Which of these rows are in the store (column 0) and in each sample."""
+        return np.array([self._in[str(hit.id)] for hit in hits])
+
+
+def measure(ask: Ask, related: Queries, lookups: Queries, rows: Rows) -> Quality:
+    """Related documents: those of the query's label are relevant, and cmc@1 and mAP count.
+    Lookups: the query is the summary of one document, and 1/rank of that one counts.
+    """
+    depth = len(rows.labels)
+    found: dict[str, list[list[float]]] = {metric: [] for metric in METRICS}
     for i, label in enumerate(related.labels):
         hits = ask(related, i, depth)
-        right = np.array([hit.values["label"] == label for hit in hits], bool)
-        first.append(float(right[0]))
-        precision.append(average_precision(right, labels[label]))
-    ranks = []
+        right, held = np.array([hit.values["label"] == label for hit in hits]), rows.held(hits)
+        rankings = [right[column] for column in held.T]
+        found["cmc@1"].append([float(one[0]) for one in rankings])
+        found["mAP"].append([average_precision(one) for one in rankings])
     for i, own in enumerate(lookups.ids):
-        found = [
-            place for place, hit in enumerate(ask(lookups, i, LOOKUP_DEPTH), 1) if hit.id == own
-        ]
-        ranks.append(1 / found[0] if found else 0.0)
-    columns = (first, precision, ranks)
-    return Quality({m: 100 * np.array(c) for m, c in zip(METRICS, columns, strict=True)})
+        hits = ask(lookups, i, depth)
+        place = [hit.id for hit in hits].index(own)
+        ranks = 1 + rows.held(hits[:place]).sum(axis=0) if place else np.ones(SAMPLES + 1)
+        found["MRR"].append(np.where(ranks <= LOOKUP_DEPTH, 1 / ranks, 0.0).tolist())
+    all_of = {metric: 100 * np.array(values) for metric, values in found.items()}
+    return Quality(
+        {metric: values[:, 0] for metric, values in all_of.items()},
+        # A sample without a relevant row says nothing.
+        {metric: float(np.nanmean(values[:, 1:])) for metric, values in all_of.items()},
+    )
 
 
-def average_precision(right: NDArray[np.bool_], relevant: int) -> float:
+def average_precision(right: NDArray[np.bool_]) -> float:
     """Mean precision at the places of the relevant rows.
 
-    >>> average_precision(np.array([False, True, False, True]), 2)
+    >>> average_precision(np.array([False, True, False, True]))
     0.5
     """
     places = np.flatnonzero(right) + 1
-    return float((np.arange(1, len(places) + 1) / places).sum() / relevant)
+    if not len(places):
+        return float("nan")
+    return float((np.arange(1, len(places) + 1) / places).mean())

@@ -21,14 +21,16 @@ _COLOURS = {"cmc@1": "#0072B2", "mAP": "#009E73", "MRR": "#E69F00"}
 class Stage:
     """A moment at which the store's quality was measured, with nothing else going on.
 
-    `above` is the 95 % interval of the difference to the first stage, `predicted` what evaluation
-    and plan said on held-out documents; all in percent.
+    `above` is the 95 % interval of the difference to the first stage, `sampled` the quality in
+    samples of as many rows as there were held-out documents, `predicted` what evaluation and plan
+    said on those; all in percent.
     """
 
     name: str
     new: int
     quality: dict[str, float]
     above: dict[str, tuple[float, float]]
+    sampled: dict[str, float]
     predicted: dict[str, float]
 
 
@@ -74,17 +76,18 @@ def live(searches: Sequence[Search], kind: str, what: str) -> float:
 
 
 def tell(stages: Sequence[Stage], searches: Sequence[Search]) -> str:
-    """Three tables: quality beside its prediction, its change, and the searches."""
-    first = stages[0].predicted
-    lines = ["quality through the store, in percent; in brackets what was predicted", ""]
-    lines.append(f"{'stage':<12}{'rows new':>9}" + "".join(f"{m:>16}" for m in METRICS))
+    """Three tables: quality and its change, quality beside its prediction, and the searches."""
+    head = f"{'':<12}{'rows new':>9}" + "".join(f"{metric:>27}" for metric in METRICS)
+    lines = ["quality through the store, in percent, and its change since before (95 % interval)"]
+    lines += ["", head]
     for stage in stages:
-        cells = (f"{_told(stage, metric):>16}" for metric in METRICS)
+        cells = (f"{_told(stage, stages[0], metric):>27}" for metric in METRICS)
         lines.append(f"{stage.name:<12}{stage.new:>9,}" + "".join(cells))
-    lines += ["", "change since before, with its 95 % interval; in brackets what was predicted", ""]
-    for stage in stages[1:]:
-        cells = (f"{_change(stage, stages[0], metric, first):>31}" for metric in METRICS)
-        lines.append(f"{stage.name:<12}" + "".join(cells))
+    lines += ["", "the same in samples of as many rows as were held out / as predicted on those"]
+    lines += ["", head]
+    for stage in stages:
+        cells = (f"{_beside(stage, metric):>27}" for metric in METRICS)
+        lines.append(f"{stage.name:<12}{stage.new:>9,}" + "".join(cells))
     lines += ["", "searches of the application, all the while", ""]
     lines.append(
         f"{'while':<22}{'queries':>8}{'searches':>9}{'failed':>7}{'p50 ms':>8}{'p95 ms':>8}"
@@ -100,17 +103,17 @@ def tell(stages: Sequence[Stage], searches: Sequence[Search]) -> str:
     return "\n".join(lines)
 
 
-def _told(stage: Stage, metric: str) -> str:
-    said = stage.predicted.get(metric)
-    return f"{stage.quality[metric]:.1f} ({'–' if said is None else f'{said:.1f}'})"
-
-
-def _change(stage: Stage, before: Stage, metric: str, predicted: dict[str, float]) -> str:
+def _told(stage: Stage, before: Stage, metric: str) -> str:
+    if stage is before:
+        return f"{stage.quality[metric]:.1f}{'':21}"
     low, high = stage.above[metric]
-    said = stage.predicted.get(metric)
-    less = "–" if said is None else f"{said - predicted[metric]:+.1f}"
     change = stage.quality[metric] - before.quality[metric]
-    return f"{change:+.1f} [{low:+.1f}, {high:+.1f}] ({less})"
+    return f"{stage.quality[metric]:.1f} {change:+6.1f} [{low:+6.1f},{high:+6.1f}]"
+
+
+def _beside(stage: Stage, metric: str) -> str:
+    said = stage.predicted.get(metric)
+    return f"{stage.sampled[metric]:.1f} / {'–' if said is None else f'{said:.1f}':>4}"
 
 
 def draw(stages: Sequence[Stage], searches: Sequence[Search], path: Path) -> None:
@@ -140,10 +143,15 @@ def draw(stages: Sequence[Stage], searches: Sequence[Search], path: Path) -> Non
     for metric in METRICS:
         means = [stage.quality[metric] for stage in stages]
         upper.plot(middles, means, "o-", c=_COLOURS[metric], lw=1.2, label=f"{metric}, all queries")
-        said = [stage.predicted.get(metric, np.nan) for stage in stages]
-        upper.plot(middles, said, "x", c=_COLOURS[metric], ms=7, label=f"{metric}, predicted")
+        for values, mark, name in (
+            ([stage.sampled[metric] for stage in stages], "+", "in samples"),
+            ([stage.predicted.get(metric, np.nan) for stage in stages], "x", "predicted"),
+        ):
+            upper.plot(middles, values, mark, c=_COLOURS[metric], ms=7, label=f"{metric}, {name}")
     upper.set(ylabel="percent", ylim=(0, None))
-    upper.legend(ncols=4, fontsize=7, frameon=False, loc="lower left")
+    upper.legend(
+        ncols=4, fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.02)
+    )
     lower.plot(times, 1000 * np.array([s["seconds"] for s in searches]), ".", c="#4D4D4D", ms=1.5)
     lower.set(yscale="log", ylabel="latency, ms", xlabel="seconds")
     _bands(upper, lower, times, names, {stage.name for stage in stages})

@@ -87,6 +87,12 @@ def test_backfill_writes_the_blend_in_the_plans_order_up_to_its_share(world, lif
     assert again.written == 0
 
 
+def test_a_share_of_no_whole_number_of_rows_is_reached_all_the_same(world, lifted, plan_folder):
+    wanted = Wanted(plan=plan_folder, labels="kind", share=0.119)
+    assert lifted.backfill(Function(world.models), wanted).new == 35
+    assert "verify" in lifted.status().next
+
+
 def test_backfill_goes_on_where_it_stopped(world, lifted, plan_folder):
     first, whole = Function(world.models), Function(world.models)
     lifted.backfill(first, Wanted(plan=plan_folder, labels="kind", share=1.0, items=50, batch=16))
