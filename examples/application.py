@@ -51,9 +51,9 @@ class Queries:
 class Application:
     """Looks documents up, with the old model's queries or, once it is upgraded, the new one's."""
 
-    def __init__(self, store: Store, upgrade: Upgrade) -> None:
+    def __init__(self, store: Store, upgrade: Upgrade, refresh: float = 1.0) -> None:
         self.store = store
-        self.searcher = Searcher(store, upgrade)
+        self.searcher = Searcher(store, upgrade, refresh=refresh)
 
     def search(self, queries: Queries, i: int, model: Model, k: int = PAGE) -> list[Hit]:
         """The answer to query i."""

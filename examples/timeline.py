@@ -77,16 +77,16 @@ def live(searches: Sequence[Search], kind: str, what: str) -> float:
 
 def tell(stages: Sequence[Stage], searches: Sequence[Search]) -> str:
     """Three tables: quality and its change, quality beside its prediction, and the searches."""
-    head = f"{'':<12}{'rows new':>9}" + "".join(f"{metric:>27}" for metric in METRICS)
+    head = f"{'':<12}{'rows new':>9}" + "".join(f"{metric:>30}" for metric in METRICS)
     lines = ["quality through the store, in percent, and its change since before (95 % interval)"]
     lines += ["", head]
     for stage in stages:
-        cells = (f"{_told(stage, stages[0], metric):>27}" for metric in METRICS)
+        cells = (f"{_told(stage, stages[0], metric):>30}" for metric in METRICS)
         lines.append(f"{stage.name:<12}{stage.new:>9,}" + "".join(cells))
     lines += ["", "the same in samples of as many rows as were held out / as predicted on those"]
     lines += ["", head]
     for stage in stages:
-        cells = (f"{_beside(stage, metric):>27}" for metric in METRICS)
+        cells = (f"{_beside(stage, metric):>30}" for metric in METRICS)
         lines.append(f"{stage.name:<12}{stage.new:>9,}" + "".join(cells))
     lines += ["", "searches of the application, all the while", ""]
     lines.append(
@@ -105,7 +105,7 @@ def tell(stages: Sequence[Stage], searches: Sequence[Search]) -> str:
 
 def _told(stage: Stage, before: Stage, metric: str) -> str:
     if stage is before:
-        return f"{stage.quality[metric]:.1f}{'':21}"
+        return f"{stage.quality[metric]:.1f}{'':23}"
     low, high = stage.above[metric]
     change = stage.quality[metric] - before.quality[metric]
     return f"{stage.quality[metric]:.1f} {change:+6.1f} [{low:+6.1f},{high:+6.1f}]"

@@ -27,7 +27,7 @@ from examples.application import Application, Queries, Running, read_log, runnin
 from examples.documents import Kind, parts_of, store_of, write_vectors
 from examples.models import NEW_MODEL, OLD_MODEL
 from examples.quality import LOOKUP_DEPTH, Quality, Rows, measure
-from examples.texts import read_corpus
+from examples.texts import Corpus, read_corpus
 from examples.timeline import Stage, draw, served, tell
 
 EMBEDDER = "examples.models:embed_new"
@@ -72,7 +72,8 @@ class Upgrading:
 
         self.place, self.running, self.seconds = place, application, seconds
         self.related, self.lookups = (Queries.load(path) for path in QUERIES)
-        self.ours = Application(open_store(place), Upgrade.load("upgrade"))
+        # What is measured is of this stage, not of what it was a second ago.
+        self.ours = Application(open_store(place), Upgrade.load("upgrade"), refresh=0.0)
         self.stages: list[Stage] = []
         self.qualities: list[Quality] = []
         labels: dict[str, str] = {}
@@ -162,12 +163,11 @@ def migrate(run: Upgrading) -> None:
 
 
 def upgrade_store(
-    kind: Kind, documents: int | None, folder: Path, seconds: float, fit: Sequence[str] = FIT
+    kind: Kind, corpus: Corpus, folder: Path, seconds: float, fit: Sequence[str] = FIT
 ) -> Path:
     """The whole of it; gives the report."""
     folder.mkdir(parents=True, exist_ok=True)
     with chdir(folder):
-        corpus = read_corpus(limit=documents)
         print(f"{len(corpus):,} docstrings, embedding those that must be", flush=True)
         parts = parts_of(corpus)
         write_vectors(corpus, parts, Path())
@@ -190,7 +190,7 @@ def upgrade_store(
         Path("report.json").write_text(json.dumps(report, indent=1) + "\n")
         print("\n" + tell(run.stages, searches))
         draw(run.stages, searches, Path("timeline.png"))
-        print(f"\nwritten: {folder / 'report.json'} and {folder / 'timeline.png'}")
+        print(f"\nwritten: report.json, searches.jsonl and timeline.png in {folder.name}")
     return folder / "report.json"
 
 
@@ -203,7 +203,8 @@ def main() -> None:
     asked = parser.parse_args()
     # Tables as wide in a file as on a screen.
     os.environ.setdefault("COLUMNS", "110")
-    upgrade_store(asked.store, asked.documents, asked.output.resolve(), asked.seconds)
+    corpus = read_corpus(limit=asked.documents)
+    upgrade_store(asked.store, corpus, asked.output.resolve(), asked.seconds)
 
 
 if __name__ == "__main__":

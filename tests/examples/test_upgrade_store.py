@@ -20,16 +20,20 @@ from crossfade.migration.journal import load_journal
 from crossfade.stores import open_store
 from crossfade.stores.rows import matrix
 
-DOCUMENTS = 120
 STILL = ["before", "started", "lifted", "80% new", "100% new", "finished"]
 BETWEEN = ["start", "forward", "backfill to 100%", "verify", "finish"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def corpus():
+    return read_corpus(("networkx", "numpy"), limit=120)
+
+
+@pytest.fixture(scope="module")
+def folder(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("example")
     # The gradient solver has tests of its own.
-    upgrade_store("lancedb", DOCUMENTS, folder, 0.3, fit=("--solver", "closed_form"))
+    upgrade_store("lancedb", corpus, folder, 0.3, fit=("--solver", "closed_form"))
     return folder
 
 
@@ -61,8 +65,7 @@ def test_quality_is_reported_at_each_stage_beside_its_prediction(report):
     assert all(low == high == 0 for low, high in first["above"].values())
 
 
-def test_what_was_measured_through_the_store_is_what_the_vectors_say(folder, report):
-    corpus = read_corpus(limit=DOCUMENTS)
+def test_what_was_measured_through_the_store_is_what_the_vectors_say(corpus, folder, report):
     stored = parts_of(corpus).stored
     old = embed_old([corpus.texts[i] for i in stored])
     labels = np.array([corpus.labels[i] for i in stored])
@@ -99,8 +102,7 @@ def test_the_store_is_finished_with_the_shared_vectors_alone(folder, report):
     assert matrix(store.read(ids, ["vector"])["vector"]) == pytest.approx(expected, abs=1e-4)
 
 
-def test_nothing_that_was_fitted_or_planned_on_is_searched_for():
-    corpus = read_corpus()
+def test_nothing_that_was_fitted_or_planned_on_is_searched_for(corpus):
     parts = parts_of(corpus)
     asked = {*parts.related.tolist(), *parts.lookups.tolist()}
     assert not asked & {*parts.train.tolist(), *parts.held.tolist()}

@@ -9,7 +9,8 @@ from tests.migration.conftest import ROWS, Function, texts_of
 from crossfade.backfill.blend import blend
 from crossfade.errors import BadInput, NotCompatible, StoreError
 from crossfade.migration import Migration, Wanted
-from crossfade.migration.columns import STATE, VECTOR
+from crossfade.migration.columns import KNOWN, STATE, VECTOR
+from crossfade.migration.journal import save_journal
 from crossfade.stores.rows import matrix
 
 
@@ -131,6 +132,25 @@ def test_rows_of_the_pairs_are_filled_first_at_no_cost(world, lifted, plan_folde
     assert done.new == 30
     assert not set(known) & set(embedder.asked)
     assert {key for key, (s, _) in shared_of(lifted).items() if s == "new"} >= set(known)
+
+
+def test_searches_go_on_at_every_moment_of_finish(world, lifted):
+    searcher = lifted.searcher(refresh=0)
+    text = world.texts[42]
+    queries = {"new": world.models.new([text])[0], "old": world.models.old([text])[0]}
+
+    def found():
+        return [searcher.search(queries[model], 300, model=model)[0].id for model in queries]
+
+    store, before = lifted.store, found()
+    save_journal(store, lifted.journal.after(stage="finishing"))
+    while_there = found()
+    store.promote(VECTOR, KNOWN)
+    promoted = found()
+    assert lifted.finish().stage == "finished"
+    # Old queries are compared with old vectors before, and through F from then on.
+    assert before[0] == while_there[0] == promoted[0] == found()[0]
+    assert while_there[1] == promoted[1] == found()[1]
 
 
 def test_finish_leaves_the_shared_vectors_alone(world, lifted):
