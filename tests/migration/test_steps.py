@@ -9,7 +9,8 @@ from tests.migration.conftest import ROWS, Function, texts_of
 from crossfade.backfill.blend import blend
 from crossfade.errors import BadInput, NotCompatible, StoreError
 from crossfade.migration import Migration, Wanted
-from crossfade.migration.columns import STATE, VECTOR
+from crossfade.migration.columns import KNOWN, STATE, VECTOR
+from crossfade.migration.journal import save_journal
 from crossfade.stores.rows import matrix
 
 
@@ -111,6 +112,12 @@ def test_items_store_what_the_plan_says_for_their_place(world, lifted, plan_fold
     assert lifted.verify(embedder=Function(world.models)).passed
 
 
+def test_a_share_of_no_whole_number_of_rows_is_reached_all_the_same(world, lifted, plan_folder):
+    wanted = Wanted(plan=plan_folder, labels="kind", share=0.119)
+    assert lifted.backfill(Function(world.models), wanted).new == 35
+    assert "verify" in lifted.status().next
+
+
 def test_backfill_goes_on_where_it_stopped(world, lifted, plan_folder):
     first, whole = Function(world.models), Function(world.models)
     lifted.backfill(first, Wanted(plan=plan_folder, labels="kind", share=1.0, items=50, batch=16))
@@ -149,6 +156,25 @@ def test_rows_of_the_pairs_are_filled_first_at_no_cost(world, lifted, plan_folde
     assert done.new == 30
     assert not set(known) & set(embedder.asked)
     assert {key for key, (s, _) in shared_of(lifted).items() if s == "new"} >= set(known)
+
+
+def test_searches_go_on_at_every_moment_of_finish(world, lifted):
+    searcher = lifted.searcher(refresh=0)
+    text = world.texts[42]
+    queries = {"new": world.models.new([text])[0], "old": world.models.old([text])[0]}
+
+    def found():
+        return [searcher.search(queries[model], 300, model=model)[0].id for model in queries]
+
+    store, before = lifted.store, found()
+    save_journal(store, lifted.journal.after(stage="finishing"))
+    while_there = found()
+    store.promote(VECTOR, KNOWN)
+    promoted = found()
+    assert lifted.finish().stage == "finished"
+    # Old queries are compared with old vectors before, and through F from then on.
+    assert before[0] == while_there[0] == promoted[0] == found()[0]
+    assert while_there[1] == promoted[1] == found()[1]
 
 
 def test_finish_leaves_the_shared_vectors_alone(world, lifted):

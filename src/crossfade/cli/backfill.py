@@ -135,6 +135,5 @@ def backfill(
             f"({done.share:.1%}); ended by {done.why}",
             highlight=False,
         )
-        left = after.backfill.target if after.backfill is not None else 1.0
-        share_now = done.share if done.new < int(left * done.rows) else left
-        finishing_line(False, None, next_command(migration.store, after, share=share_now))
+        reached = after.backfill is not None and done.new >= after.backfill.goal(done.rows)
+        finishing_line(False, None, next_command(migration.store, after, reached=reached))

@@ -155,7 +155,7 @@ def fill(
         ),
     )
     done = Filled(rows=store.describe().rows, new=store.tally(STATE).get(NEW, 0))
-    goal = int(np.floor(task.target * done.rows + 1e-9))
+    goal = task.goal(done.rows)
     run = _Run(store, upgrade, journal, done, wanted, goal, progress, stop)
     order = Path(task.order_file)
     if known is not None:

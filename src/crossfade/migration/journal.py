@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -50,6 +51,15 @@ class Backfill(BaseModel):
     blend: str
     target: float
     embedder: str
+
+    def goal(self, rows: int) -> int:
+        """How many of `rows` make up the share: the last one that fits into it whole.
+
+        >>> fields = dict(plan="", plan_folder="", order="", order_file="", order_rows=0, blend=1)
+        >>> Backfill(**fields, target=0.97, embedder="").goal(118)
+        114
+        """
+        return math.floor(self.target * rows + 1e-9)
 
 
 class Journal(BaseModel):

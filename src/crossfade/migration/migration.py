@@ -215,7 +215,7 @@ class Migration:
         task, found = ready.backfill, self.status()
         if task is None:
             raise BadInput("nothing is prepared", where=self.store.name)
-        goal = int(task.target * found.rows)
+        goal = task.goal(found.rows)
         return {
             "order": task.order,
             "blend": task.blend,

@@ -87,6 +87,8 @@ class Searcher:
         if journal.stage == "finished":
             mapped = self._mapped(vector, model)
             return self.store.search(mapped, column=journal.vector, **kept)
+        if journal.stage == "finishing":
+            return self._while_finishing(self._mapped(vector, model), journal, kept)
         old = vector if model == "old" else on_old(self.upgrade, self._mapped(vector, "new"))
         if model == "old" or journal.stage not in LIFTED:
             return self.store.search(self._checked(old), column=journal.vector, **kept)
@@ -98,6 +100,15 @@ class Searcher:
             )
             hits = sorted([*hits, *self._lifted(late, mapped)], key=lambda hit: -hit.score)[:k]
         return hits
+
+    def _while_finishing(self, mapped: Float, journal: Journal, kept: dict[str, Any]) -> list[Hit]:
+        """The shared column takes the old one's name at some moment of `finish`."""
+        try:
+            return self.store.search(mapped, column=VECTOR, **kept)
+        except (StoreError, BadInput):
+            if VECTOR in self.store.describe().added:
+                raise
+            return self.store.search(mapped, column=journal.vector, **kept)
 
     def _lifted(self, hits: list[Hit], mapped: Float) -> list[Hit]:
         """Late rows with the scores they will have once they are lifted."""

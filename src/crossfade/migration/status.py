@@ -50,6 +50,7 @@ def status(store: Store, journal: Journal) -> Status:
     share = new / rows if rows else 0.0
     lifted = journal.stage in ("forward", "backfilling")
     target = None if journal.backfill is None else journal.backfill.target
+    reached = journal.backfill is not None and new >= journal.backfill.goal(rows)
     left = None
     if journal.stage in ("started", "forwarding") and journal.rate.get("forward"):
         left = old / journal.rate["forward"]
@@ -73,12 +74,12 @@ def status(store: Store, journal: Journal) -> Status:
         rate=journal.rate,
         seconds_left=left,
         quality=_quality(journal, share) if lifted else None,
-        next=next_command(store, journal, late=old - journal.unusable, share=share),
+        next=next_command(store, journal, late=old - journal.unusable, reached=reached),
         events=[event.model_dump() for event in journal.events],
     )
 
 
-def next_command(store: Store, journal: Journal, *, late: int = 0, share: float = 0.0) -> str:
+def next_command(store: Store, journal: Journal, *, late: int = 0, reached: bool = False) -> str:
     """What to type now."""
     command = f"crossfade migrate {{}} {store.name}"
     match journal.stage:
@@ -89,8 +90,7 @@ def next_command(store: Store, journal: Journal, *, late: int = 0, share: float 
         case "forward":
             return command.format("backfill") + " --plan PLAN --embed EMBEDDER"
         case "backfilling":
-            done = journal.backfill is not None and share >= journal.backfill.target - 1e-9
-            if done:
+            if reached:
                 return command.format("verify") + ", then finish"
             return command.format("backfill")
         case "finishing":

@@ -31,6 +31,7 @@ from crossfade.stores.contract import (
     Metric,
     Where,
 )
+from crossfade.stores.lance_fragments import SPARE, is_conflict, tidy
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, check_name, check_where
 from crossfade.stores.rows import in_order, one_batch, score
@@ -38,7 +39,6 @@ from crossfade.stores.values import FileValues
 
 # Below this many rows a scan is as fast as an index and exact.
 _INDEX_FROM_ROWS = 50_000
-_CONFLICTS = ("concurrent writers", "conflict", "preempted")
 
 
 class LanceStore:
@@ -145,11 +145,13 @@ class LanceStore:
         )
         merge = dataset.merge_insert(self.id).when_matched_update_all().conflict_retries(0)
         try:
-            return int(merge.execute(pa.Table.from_batches([rows]))["num_updated_rows"])
+            written = int(merge.execute(pa.Table.from_batches([rows]))["num_updated_rows"])
         except (OSError, RuntimeError) as error:
-            if any(word in str(error).lower() for word in _CONFLICTS):
+            if is_conflict(error):
                 return 0
             raise StoreError(_first_line(error), where=self.name, step="check the disk") from error
+        self._tidy(SPARE)
+        return written
 
     def tally(self, column: str) -> dict[str | None, int]:
         values = self._now().to_table(columns=[column])[column]
@@ -187,6 +189,7 @@ class LanceStore:
         ]
 
     def build_index(self, column: str) -> None:
+        self._tidy()
         dataset = self._now()
         rows = dataset.count_rows(f"{_quoted(column)} IS NOT NULL")
         if rows < _INDEX_FROM_ROWS:
@@ -206,6 +209,7 @@ class LanceStore:
             self.drop_columns([n for n in (self.vector, *drop) if n != column])
             with _telling(self.name):
                 self._now().alter_columns({"path": column, "name": self.vector})
+        self._tidy()
         return self.vector
 
     def get(self, key: str) -> str | None:
@@ -246,6 +250,11 @@ class LanceStore:
             raise MissingExtra("pylance", extra="lance", need="a LanceDB store") from error
         with _telling(self.name):
             return lance.dataset(str(self.path))
+
+    def _tidy(self, spare: int = 0) -> None:
+        dataset = self._now()
+        with _telling(self.name):
+            tidy(dataset, spare)
 
     def _read(self, condition: str, columns: Sequence[str]) -> pa.Table:
         dataset = self._now()

@@ -1,0 +1,211 @@
+"""A live store moved from one text model to another, with searches running throughout.
+
+    python -m examples.upgrade_store [--store lancedb|pgvector] [--documents N] -o FOLDER
+
+Every step is the command a user types, run by this process; the application that searches is
+another one. Writes report.json, searches.jsonl and timeline.png beside the store, and prints what
+was measured at each stage. The backfill calls the new model for every row it fills; the only new
+vectors made beforehand are those of the pairs, of the held-out documents and of the queries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import chdir
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from examples.application import Application, Queries, Running, read_log, running
+from examples.documents import Kind, parts_of, store_of, write_vectors
+from examples.models import NEW_MODEL, OLD_MODEL
+from examples.quality import LOOKUP_DEPTH, Quality, Rows, measure
+from examples.texts import Corpus, read_corpus
+from examples.timeline import Stage, draw, served, tell
+
+EMBEDDER = "examples.models:embed_new"
+# Chosen on the held documents, before the application's queries were looked at: docs/example.md.
+FIT = ("--backward", "near-orthogonal")
+# Where to stop and look, beside the pairs' own share and the plan's: the store is filled to the
+# end, for searches of one document gain to the end, and the plan is made for the other kind.
+SHARES = {0.8, 1.0}
+QUERIES = (Path("related.npz"), Path("lookups.npz"))
+MRR = f"mrr@{LOOKUP_DEPTH}"
+MEASURING = "quality is measured"
+
+
+def command(*words: str) -> int:
+    """What `crossfade WORDS` does, in this process, so that the model is loaded once."""
+    from crossfade.cli import main
+
+    print(f"\n$ crossfade {shlex.join(words)}", flush=True)
+    before, sys.argv = sys.argv, ["crossfade", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    finally:
+        sys.argv = before
+        sys.stdout.flush()
+    return 0
+
+
+def done(*words: str) -> None:
+    """A command that must succeed."""
+    if code := command(*words):
+        raise SystemExit(f"crossfade {words[0]} ended with {code}")
+
+
+class Upgrading:
+    """One run: the store, the application beside it, and what is measured on the way."""
+
+    def __init__(self, place: str, application: Running, seconds: float) -> None:
+        from crossfade import Upgrade
+        from crossfade.stores import open_store
+
+        self.place, self.running, self.seconds = place, application, seconds
+        self.related, self.lookups = (Queries.load(path) for path in QUERIES)
+        # What is measured is of this stage, not of what it was a second ago.
+        self.ours = Application(open_store(place), Upgrade.load("upgrade"), refresh=0.0)
+        self.stages: list[Stage] = []
+        self.qualities: list[Quality] = []
+        labels: dict[str, str] = {}
+        for batch in self.ours.store.stream(["label"]):
+            labels |= zip(batch["id"].to_pylist(), batch["label"].to_pylist(), strict=True)
+        self.rows = Rows(labels, size=len(Queries.load(Path("held.npz"))))
+
+    def still(self, name: str, model: Any, predicted: dict[str, float], new: int = 0) -> None:
+        """Let the application search undisturbed for a while, then ask for the quality."""
+        self.running.now(name, model)
+        time.sleep(self.seconds)
+        self.running.now(MEASURING, model)
+        quality = measure(
+            lambda queries, i, k: self.ours.search(queries, i, model, k),
+            self.related,
+            self.lookups,
+            self.rows,
+        )
+        self.qualities.append(quality)
+        above = quality.above(self.qualities[0])
+        self.stages.append(Stage(name, new, quality.means, above, quality.sampled, predicted))
+
+    def during(self, name: str, model: Any, *words: str) -> None:
+        """A command that must succeed, with the searches meanwhile under its name."""
+        self.running.now(name, model)
+        done(*words)
+
+
+def prepare(fit: Sequence[str]) -> None:
+    """Fit on the pairs; evaluate and plan on held-out documents and their summaries."""
+    named = ("--old-model", OLD_MODEL, "--new-model", NEW_MODEL)
+    done("fit", "pairs.npz", "-o", "upgrade", "--drop-bad-rows", "--overwrite", *fit, *named)
+    held = ("upgrade", "held.npz")
+    measured = ("--metric", "cmc@1", "--metric", "mAP", "--no-definition")
+    command("evaluate", *held, *measured, "--json", "related.json")
+    asked = ("--queries", "held-summaries.npz", "--qrels", "held-qrels.npy", "--no-labels")
+    measured = ("--metric", MRR, "--no-definition")
+    command("evaluate", *held, *asked, *measured, "--json", "lookups.json")
+    done("plan", *held, "-o", "plan", "--overwrite")
+
+
+def expected(case: str) -> dict[str, float]:
+    """What the two evaluations say of a case."""
+    related, lookups = (
+        json.loads(Path(f"{name}.json").read_text())["cases"][case]
+        for name in ("related", "lookups")
+    )
+    return {"cmc@1": related["cmc@1"], "mAP": related["mAP"], "MRR": lookups[MRR]}
+
+
+def migrate(run: Upgrading) -> None:
+    """From the first old query to the last new one."""
+    from crossfade.migration import Migration
+    from crossfade.migration.quality import predicted
+
+    def planned(share: float) -> dict[str, float]:
+        return predicted(Path("plan"), share).now
+
+    place = run.place
+    run.still("before", "old", expected("old/old"))
+    words = ("migrate", "start", place, "upgrade", "--source", "text")
+    words += ("--evaluation", "related.json", "--plan", "plan")
+    run.running.now("start", "old")
+    if command(*words):
+        # Why one may go on all the same: docs/example.md.
+        done(*words, "--force")
+    run.still("started", "new", expected("B(new)/old"))
+    run.during("forward", "new", "migrate", "forward", place)
+    run.still("lifted", "new", expected("B(new)/F(old)"))
+    fill = ("migrate", "backfill", place, "--plan", "plan", "--embed", EMBEDDER)
+    fill += ("--known", "pairs.npz:new", "--labels", "label")
+    pairs = len(Queries.load(Path("pairs.npz"))) / len(run.rows.labels)
+    # Rounded up, so that the last pair is among them.
+    shares = {math.ceil(1e6 * pairs) / 1e6, json.loads(Path("plan/plan.json").read_text())["stop"]}
+    for share in sorted(share for share in shares | SHARES if share >= pairs):
+        run.during(f"backfill to {share:.0%}", "new", *fill, "--share", f"{share:g}")
+        migration = Migration(place)
+        found = migration.status()
+        migration.close()
+        run.still(f"{found.share:.0%} new", "new", planned(found.share), found.new)
+    done("migrate", "status", place)
+    checked = ("--queries", "related.npz", "--labels", "label", "--embed", EMBEDDER)
+    run.during("verify", "new", "migrate", "verify", place, *checked)
+    run.during("finish", "new", "migrate", "finish", place, "--yes")
+    run.still("finished", "new", planned(found.share), found.new)
+    run.ours.store.close()
+
+
+def upgrade_store(
+    kind: Kind, corpus: Corpus, folder: Path, seconds: float, fit: Sequence[str] = FIT
+) -> Path:
+    """The whole of it; gives the report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with chdir(folder):
+        print(f"{len(corpus):,} docstrings, embedding those that must be", flush=True)
+        parts = parts_of(corpus)
+        write_vectors(corpus, parts, Path())
+        prepare(fit)
+        log = Path("searches.jsonl")
+        with (
+            store_of(kind, corpus, parts.stored, Path()) as place,
+            running(place, Path("upgrade"), QUERIES, log) as application,
+        ):
+            run = Upgrading(place, application, seconds)
+            migrate(run)
+        searches = read_log(log)
+        report = {
+            "store": kind,
+            "rows": len(run.rows.labels),
+            "queries": {"related": len(run.related), "lookups": len(run.lookups)},
+            "stages": [asdict(stage) for stage in run.stages],
+            "served": [asdict(one) for one in served(searches)],
+        }
+        Path("report.json").write_text(json.dumps(report, indent=1) + "\n")
+        print("\n" + tell(run.stages, searches))
+        draw(run.stages, searches, Path("timeline.png"))
+        print(f"\nwritten: report.json, searches.jsonl and timeline.png in {folder.name}")
+    return folder / "report.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--store", choices=("lancedb", "pgvector"), default="lancedb")
+    parser.add_argument("--documents", type=int, help="so many; by default all of them")
+    parser.add_argument("--seconds", type=float, default=8.0, help="undisturbed at each stage")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    asked = parser.parse_args()
+    # Tables as wide in a file as on a screen.
+    os.environ.setdefault("COLUMNS", "110")
+    corpus = read_corpus(limit=asked.documents)
+    upgrade_store(asked.store, corpus, asked.output.resolve(), asked.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Fragments of a Lance table: each batch that is written is one more, and a search opens them all.
+
+A backfill writes thousands of small batches. Left alone, they make every search slower for good;
+merged now and then, it stays as fast as it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crossfade.stores.contract import ROWS
+
+# Few enough to be opened in no time; a table of some size has one for each so many rows anyway.
+FEW = 4
+_ROWS_EACH = ROWS // 2
+# So many more may gather between two batches: merging costs a rewrite of the small ones.
+SPARE = 12
+_PARTS = 16
+CONFLICTS = ("concurrent writers", "conflict", "preempted")
+
+
+def tidy(dataset: Any, spare: int = 0) -> bool:
+    """Merge small fragments if there are too many; whether they were.
+
+    Readers are not disturbed: they keep the version they have open. Who writes at the same time
+    goes first, and the fragments wait for the next occasion.
+    """
+    rows = dataset.count_rows()
+    if len(dataset.get_fragments()) <= FEW + rows // _ROWS_EACH + spare:
+        return False
+    try:
+        dataset.optimize.compact_files(target_rows_per_fragment=max(ROWS, rows // _PARTS))
+    except (OSError, RuntimeError) as error:
+        if is_conflict(error):
+            return False
+        raise
+    return True
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether someone else wrote the same rows first."""
+    return any(word in str(error).lower() for word in CONFLICTS)
