@@ -321,3 +321,15 @@ def test_tells_its_statements(store):
     assert set(told) == {"start", "forward", "backfill", "finish", "rollback"}
     assert all(told.values())
     assert VECTOR.name in " ".join(told["start"])
+
+
+def test_a_shared_column_that_is_gone_is_an_error_of_ours(added):
+    # Whoever searches while a migration ends sees the columns go.
+    query = np.ones(SHARED, np.float32)
+    added.drop_columns([column.name for column in ADDED])
+    with pytest.raises((BadInput, StoreError)):
+        added.search(query, column=VECTOR.name, k=3)
+    try:
+        assert set(added.tally(STATE.name)) <= {None}
+    except (BadInput, StoreError) as error:
+        assert STATE.name in str(error) or added.name in str(error)

@@ -154,7 +154,9 @@ class LanceStore:
         return written
 
     def tally(self, column: str) -> dict[str | None, int]:
-        values = self._now().to_table(columns=[column])[column]
+        dataset = self._now()
+        with _telling(self.name):
+            values = dataset.to_table(columns=[column])[column]
         return {v["values"]: v["counts"] for v in values.value_counts().to_pylist()}
 
     def search(

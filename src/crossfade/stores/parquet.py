@@ -31,7 +31,7 @@ from crossfade.stores.parquet_base import Base, Snapshot, base_paths
 from crossfade.stores.parquet_delta import Sidecar
 from crossfade.stores.parquet_promote import promote_files
 from crossfade.stores.parquet_rows import Changed, Rows, places, vectors
-from crossfade.stores.parquet_search import all_vectors, allowed, dimension, live_in, nearest
+from crossfade.stores.parquet_search import added, all_vectors, allowed, dimension, live_in, nearest
 from crossfade.stores.rows import one_batch
 from crossfade.stores.values import FileValues
 
@@ -130,7 +130,7 @@ class ParquetStore:
         def counted(snapshot: Snapshot) -> Counter[str | None]:
             counts: Counter[str | None] = Counter()
             live, there = live_in(snapshot, self._side)
-            for rows, values in live.scan(*self._side.columns()[column]):
+            for rows, values in live.scan(*added(self._side, column)):
                 kept = values.filter(pa.array(there[rows] >= 0)).drop_null()
                 counts.update({v["values"]: v["counts"] for v in kept.value_counts().to_pylist()})
             if rest := len(snapshot.ids) - counts.total():

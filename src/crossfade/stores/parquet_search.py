@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crossfade.errors import BadInput
-from crossfade.stores.contract import Metric, Where
+from crossfade.stores.contract import Column, Metric, Where
 from crossfade.stores.names import check_where
 from crossfade.stores.parquet_base import Snapshot
 from crossfade.stores.parquet_delta import Live, Sidecar
@@ -67,10 +67,18 @@ def allowed(snapshot: Snapshot, side: Sidecar, where: Where | None, missing: str
                 keep[positions] &= _is_one_of(batch[name], values)
     if missing is not None:
         live, there = live_in(snapshot, side)
-        for rows, found in live.scan(*side.columns()[missing]):
+        for rows, found in live.scan(*added(side, missing)):
             has = _valid(found) & (there[rows] >= 0)
             keep[there[rows][has]] = False
     return keep
+
+
+def added(side: Sidecar, column: str) -> tuple[Column, str]:
+    """Where an added column is kept; it may have gone since the migration was last looked at."""
+    known = side.columns()
+    if column not in known:
+        raise BadInput(f"has no added column {column!r}", where=side.folder)
+    return known[column]
 
 
 def live_in(snapshot: Snapshot, side: Sidecar) -> tuple[Live, Rows]:
@@ -83,6 +91,8 @@ def dimension(snapshot: Snapshot, column: str) -> int:
     """How long the vectors of the application are."""
     # An empty file may be as old as it likes.
     first = next((file for file in snapshot.files if len(file.ids)), snapshot.files[0])
+    if column not in first.schema.names:
+        raise BadInput(f"has no column {column!r}", where=first.path)
     kind = first.schema.field(column).type
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size)
