@@ -131,7 +131,7 @@ class Postgres:
                     parts = [ids, pa.array(["x"] * len(part)), to_arrow(part)]
                     data = encode(parts, ["integer", "text", "vector"])
                     # One stream, one header.
-                    copy.write((data if first == 0 else data[19:])[:-2])
+                    copy.write(bytes(data if first == 0 else data[19:])[:-2])
                 copy.write(b"\xff\xff")
         self.run(f"VACUUM ANALYZE {name}")
         return f"{self.server.get_uri()}#{name}"

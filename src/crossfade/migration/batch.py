@@ -28,6 +28,7 @@ from crossfade.stores import TOKEN, Id, Store
 from crossfade.stores.rows import id_list, matrix
 
 Flags = NDArray[np.bool_]
+_READ = tuple(name for name in KNOWN if name != SUM)
 _MASK = (1 << 24) - 1
 # Of the scaled products: what rounding can do to them, and less than a change does.
 _NEAR, _CLOSE = 2, 20
@@ -116,7 +117,7 @@ class Batch:
     @staticmethod
     def columns(store: Store, source: str | None) -> list[str]:
         """What has to be read of the store for a batch."""
-        return [store.vector, *([] if source is None else [source]), *KNOWN]
+        return [store.vector, *([] if source is None else [source]), *_READ]
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -131,7 +131,7 @@ def _look(
 ) -> _Seen:
     seen, rng = _Seen(), np.random.default_rng(seed)
     ours = journal.upgrade[:HASH_LENGTH]
-    columns = [*Batch.columns(store, journal.source), VECTOR]
+    columns = [*Batch.columns(store, journal.source), VECTOR, SUM]
     for rows in ahead(store.stream(columns, size=ROWS)):
         batch = Batch.of(store, rows, journal.source)
         there = rows[VECTOR].is_valid().to_numpy(zero_copy_only=False)

@@ -13,7 +13,7 @@ from typing import Any
 from crossfade.stores.contract import TOKEN, Column, Metric
 from crossfade.stores.names import PREFIX
 from crossfade.stores.pgcatalog import KINDS, Catalog
-from crossfade.stores.pgcopy import Kind
+from crossfade.stores.pgcopy import Kind, gathered
 from crossfade.stores.pgsession import sql
 
 Said = sql.Composed
@@ -103,39 +103,61 @@ class Statements:
             fields=sql.SQL(", ").join(map(sql.Identifier, names)),
         )
 
-    def merge(self, names: Sequence[str], *, token: bool) -> Said:
-        """From staging into the table beside, where the application's row is as it was read."""
+    def merge(
+        self, names: Sequence[str], *, token: bool, span: tuple[Any, Any] | None = None
+    ) -> Said:
+        """From staging into the table beside, where the application's row is as it was read.
+
+        `span` is the first and the last id of the batch: a hint that spares the server a look at
+        the whole table.
+        """
         fields = [sql.Identifier(name) for name in names]
         return self.say(
             "INSERT INTO {side} ({id}, {listed}) SELECT t.{id}, {taken} "
-            "FROM crossfade_staging g JOIN {table} t ON t.{id} = g.{id}::{type}{unchanged} "
+            "FROM crossfade_staging g JOIN {table} t ON t.{id} = g.{id}::{type}{within}{unchanged} "
             "ON CONFLICT ({id}) DO UPDATE SET {sets}",
             listed=sql.SQL(", ").join(fields),
             taken=sql.SQL(", ").join(sql.SQL("g.{}").format(f) for f in fields),
+            within=sql.SQL("")
+            if span is None
+            else self.say(
+                " AND t.{id} BETWEEN {low} AND {high}",
+                low=sql.Literal(span[0]),
+                high=sql.Literal(span[1]),
+            ),
             unchanged=sql.SQL(f" WHERE t.xmin::text::bigint = g.{TOKEN}" if token else ""),
             sets=sql.SQL(", ").join(sql.SQL("{f} = EXCLUDED.{f}").format(f=f) for f in fields),
         )
 
-    def copy_out(
+    def gather(
         self, columns: Mapping[str, tuple[Kind, bool]], tail: Said, last: Any = None
     ) -> Said:
-        """Rows of `columns`, each with its kind and whether it is an added one.
+        """Rows of `columns`, each with its kind and whether it is an added one, gathered into one.
 
         `last` is the id that all rows come after: the server does not infer it for the table
         beside, and would read that from its beginning for every batch.
         """
+        kinds = [self.id_kind, *(kind for kind, _ in columns.values()), "integer"]
         fields = [
-            sql.SQL(", {}.{}::{}").format(
-                sql.SQL("s" if aside else "t"), sql.Identifier(name), sql.SQL(KINDS[kind])
+            sql.SQL("{}.{}::{} AS c{}").format(
+                sql.SQL("s" if aside else "t"),
+                sql.Identifier(name),
+                sql.SQL(KINDS[kind]),
+                sql.SQL(str(i)),
             )
-            for name, (kind, aside) in columns.items()
+            for i, (name, (kind, aside)) in enumerate(columns.items(), 1)
         ]
+        parts = [sql.SQL(one) for i, kind in enumerate(kinds) for one in gathered(f"c{i}", kind)]
         beside = any(aside for _, aside in columns.values())
-        return self.say(
-            "COPY (SELECT t.{id}::{key}{fields}, t.xmin::text::bigint FROM {table} t{join} {tail}) "
-            "TO STDOUT (FORMAT BINARY)",
-            key=sql.SQL(KINDS[self.id_kind]),
-            fields=sql.SQL("").join(fields),
+        inner = self.say(
+            "SELECT {fields} FROM {table} t{join} {tail}",
+            fields=sql.SQL(", ").join(
+                [
+                    self.say("t.{id}::{key} AS c0", key=sql.SQL(KINDS[self.id_kind])),
+                    *fields,
+                    sql.SQL("t.xmin::text::bigint AS c{}").format(sql.SQL(str(len(columns) + 1))),
+                ]
+            ),
             join=self.say(
                 " LEFT JOIN {side} s USING ({id})"
                 if last is None or not self.integer_ids
@@ -146,6 +168,7 @@ class Statements:
             else sql.SQL(""),
             tail=tail,
         )
+        return sql.SQL("SELECT {} FROM ({}) q").format(sql.SQL(", ").join(parts), inner)
 
     def after(self, last: Any, size: int) -> Said:
         """The next `size` rows after an id; text ids by code point, whatever the database's own

@@ -3,10 +3,10 @@
 Added columns live in a table beside the application's, one row per item: an UPDATE in the
 application's own table would write a new version of the whole row, and with it an entry into every
 index of the table, the HNSW index of the old vectors among them, which is dozens of times slower.
-Batches come out by binary COPY, go into a staging table by binary COPY, and from there in with one
-INSERT … SELECT that joins the application's table: rows that are gone, or were changed since they
-were read (another `xmin`), do not match. Every statement can be said twice, so a lost connection is
-opened again and the statement repeated.
+Batches come out as one value for each column, go into a staging table by binary COPY, and from
+there in with one INSERT … SELECT that joins the application's table: rows that are gone, or were
+changed since they were read (another `xmin`), do not match. Every statement can be said twice, so a
+lost connection is opened again and the statement repeated.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crossfade.errors import BadInput
 from crossfade.stores.contract import ROWS, TOKEN, Column, Description, Hit, Id, Metric, Where
 from crossfade.stores.names import PREFIX, check_where
 from crossfade.stores.pgcatalog import Catalog, columns_of, index_state, read_catalog
-from crossfade.stores.pgcopy import Kind, decode, encode
+from crossfade.stores.pgcopy import Kind, encode, gathered, scattered
 from crossfade.stores.pgpromote import promote
 from crossfade.stores.pgsession import Connection, Session, sql
 from crossfade.stores.pgstatements import Said, Statements
@@ -32,6 +33,7 @@ from crossfade.stores.rows import in_order
 
 # pgvector's own limit for an HNSW index of float32 vectors.
 _LARGEST_INDEXED = 2000
+_LARGEST_BATCH = 256 << 20
 _KINDS: dict[str, Kind] = {"text": "text", "bigint": "integer"}
 
 
@@ -86,11 +88,13 @@ class PostgresStore:
     def stream(
         self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
     ) -> Iterator[pa.RecordBatch]:
+        # One value of the server has at most 1 GB.
+        size = min(size, max(1, _LARGEST_BATCH // (4 * sum(self._catalog.dims.values()) + 1)))
         # A connection of its own: the reader of a stream writes while the next batch comes in.
         session = self._session.another()
         try:
             while True:
-                batch = self._copy_out(session, columns, self._words.after(after, size), after)
+                batch = self._gather(session, columns, self._words.after(after, size), after)
                 if not len(batch):
                     return
                 yield batch
@@ -100,7 +104,7 @@ class PostgresStore:
 
     def read(self, ids: Sequence[Id], columns: Sequence[str]) -> pa.RecordBatch:
         wanted = self._words.say("WHERE t.{id} = ANY({ids}::{type}[])", ids=sql.Literal(list(ids)))
-        found = self._copy_out(self._session, columns, wanted)
+        found = self._gather(self._session, columns, wanted)
         return in_order(pa.Table.from_batches([found]), self.id, ids)
 
     def add_columns(self, columns: Sequence[Column]) -> None:
@@ -126,13 +130,17 @@ class PostgresStore:
         kinds: list[Kind] = [words.id_kind, *(added[name] for name in names)]
         kinds += ["integer"] * (len(given) - len(kinds))
         data = encode([rows[name] for name in given], kinds)
+        span = None
+        if words.integer_ids:
+            ends = pc.min_max(rows[self.id]).as_py()
+            span = ends["min"], ends["max"]
 
         def put(connection: Connection) -> int:
             with connection.transaction(), connection.cursor() as cursor:
                 cursor.execute(words.staging(added))
                 with cursor.copy(words.copy_in(given)) as copy:
                     copy.write(data)
-                cursor.execute(words.merge(names, token=TOKEN in given))
+                cursor.execute(words.merge(names, token=TOKEN in given, span=span))
                 return cursor.rowcount
 
         return self._session.doing(put)
@@ -263,7 +271,7 @@ class PostgresStore:
     def _look(self, table: str, id: str | None, vector: str | None) -> Catalog:
         return self._session.doing(lambda c: read_catalog(c, table, id, vector, self.name))
 
-    def _copy_out(
+    def _gather(
         self, session: Session, columns: Sequence[str], tail: Said, last: Id | None = None
     ) -> pa.RecordBatch:
         known, added = self._catalog, self._added()
@@ -275,15 +283,14 @@ class PostgresStore:
             name: (added.get(name) or known.kinds[name], name in added) for name in wanted
         }
         dims = known.dims | (self._dims() if any(aside for _, aside in kinds.values()) else {})
-        statement = self._words.copy_out(kinds, tail, last)
-
-        def fetch(connection: Connection) -> bytes:
-            with connection.cursor() as cursor, cursor.copy(statement) as copy:
-                return b"".join(copy)
-
+        statement = self._words.gather(kinds, tail, last)
+        found = session.doing(lambda c: c.execute(statement, binary=True).fetchone())
         travel: list[Kind] = [self._words.id_kind, *(kind for kind, _ in kinds.values()), "integer"]
-        vectors = [dims[name] for name, (kind, _) in kinds.items() if kind == "vector"]
-        arrays = decode(session.doing(fetch), travel, vectors)
+        values = iter(found or ())
+        arrays = []
+        for name, kind in zip([self.id, *wanted, TOKEN], travel, strict=True):
+            parts = [next(values) for _ in gathered("", kind)]
+            arrays.append(scattered(parts, kind, dims.get(name, 0)))
         return pa.RecordBatch.from_arrays(arrays, names=[self.id, *wanted, TOKEN])
 
     def _index(self, table: str, column: str) -> None:
