@@ -9,7 +9,7 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/crossfade demo -o demo
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadscope
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

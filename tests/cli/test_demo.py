@@ -69,10 +69,6 @@ def test_it_leaves_its_files_and_nothing_else(ran: Ran) -> None:
     assert {path.name for path in ran.folder.iterdir()} == FILES
 
 
-def test_it_takes_under_a_minute(ran: Ran) -> None:
-    assert ran.seconds < 60
-
-
 def test_it_shows_progress_on_stderr_and_the_story_on_stdout(ran: Ran) -> None:
     assert "training the old model" in ran.stderr and "learning B" in ran.stderr
     for case, scores in ran.record["cases"].items():
