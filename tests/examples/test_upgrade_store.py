@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from examples.upgrade_store import upgrade_store
 from sklearn.metrics import average_precision_score
 
 from crossfade import Upgrade
-from crossfade.backfill.blend import blend
+from crossfade.backfill.folder import load_plan
 from crossfade.migration.journal import load_journal
+from crossfade.migration.order import places_of
 from crossfade.stores import open_store
 from crossfade.stores.rows import matrix
 
@@ -97,8 +99,11 @@ def test_the_store_is_finished_with_the_shared_vectors_alone(folder, report):
     with np.load(folder / "pairs.npz") as pairs:
         ids, old, new = pairs["ids"].tolist(), pairs["old"], pairs["new"]
     upgrade = Upgrade.load(folder / "upgrade")
-    a = json.loads((folder / "plan" / "plan.json").read_text())["blend"]
-    expected = blend(upgrade.backward(new), upgrade.forward(old), a)
+    task = journal.backfill
+    places = places_of(Path(task.order_file), ids, task.order_rows)
+    plan = load_plan(folder / "plan", upgrade)
+    at = np.array([places[key] for key in ids])
+    expected = plan.stored(upgrade.backward(new), upgrade.forward(old), at, task.order_rows)
     assert matrix(store.read(ids, ["vector"])["vector"]) == pytest.approx(expected, abs=1e-4)
 
 

@@ -55,7 +55,7 @@ class Backfill(BaseModel):
     def goal(self, rows: int) -> int:
         """How many of `rows` make up the share: the last one that fits into it whole.
 
-        >>> fields = dict(plan="", plan_folder="", order="", order_file="", order_rows=0, blend=1)
+        >>> fields = dict(plan="", plan_folder="", order="", order_file="", order_rows=0, blend="1")
         >>> Backfill(**fields, target=0.97, embedder="").goal(118)
         114
         """
