@@ -33,6 +33,7 @@ class Baseline(Upgrade):
     """Parameters that are arrays: the config does not hold them."""
 
     def _solve(self, prepared: Prepared, pairs: Pairs) -> Solution:
+        """Every baseline has its own."""
         raise NotImplementedError
 
     def _learn(self, pairs: Pairs, settings: Settings, report: Report) -> Parts:

@@ -84,7 +84,7 @@ class Statements:
         ]
 
     def staging(self, added: Mapping[str, Kind]) -> Said:
-        """A table of this session's own that forgets its rows at the end of each transaction."""
+        """A table of this connection's own that forgets its rows at the end of each transaction."""
         fields = [
             sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(_TYPES.get(kind, "vector")))
             for name, kind in added.items()
