@@ -13,7 +13,7 @@ from crossfade.migration import Migration, open_migrating
 from crossfade.migration.columns import STATE, VECTOR
 from crossfade.stores.rows import matrix
 
-ROWS, KILLS = 400, 50
+ROWS, PIECE, KILLS = 400, 80, 50
 APPS = {"lancedb": LanceApp, "pgvector": PostgresApp}
 
 
@@ -28,7 +28,11 @@ def make(request, tmp_path, models, upgrade_folder, plan_folder):
         folder = tmp_path / name
         folder.mkdir()
         app = APPS[request.param](folder)
-        app.create(list(range(ROWS)), texts, [ord(t[0]) for t in texts], old)
+        # In pieces, as tables grow: Lance keeps each as a fragment, and writes columns by fragment.
+        for first in range(0, ROWS, PIECE):
+            ids = list(range(first, first + PIECE))
+            rows = [texts[i] for i in ids], [ord(texts[i][0]) for i in ids], old[ids]
+            (app.insert if first else app.create)(ids, *rows)
         places = (app.place, str(upgrade_folder), str(plan_folder), str(tmp_path / "new.npz"))
         return app, places
 

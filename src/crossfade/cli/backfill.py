@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from crossfade.cli.gently import FullSpeed, give_way
 from crossfade.cli.interrupt import stopping
 from crossfade.cli.migrating import (
     AsJson,
@@ -91,11 +92,13 @@ def backfill(
     upgrade: UpgradeFolder = None,
     id: IdColumn = None,
     vector: VectorColumn = None,
+    full_speed: FullSpeed = False,
     dry_run: DryRun = False,
     json_file: AsJson = None,
 ) -> None:
     """Re-embed in the plan's order, write B(new) blended with F(old), stop where it says."""
     check_written(json_file)
+    give_way(full_speed)
     with opened(store, upgrade, id, vector) as migration:
         settings = EndpointSettings(
             model=model,

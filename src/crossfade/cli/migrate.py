@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from crossfade.cli.backfill import backfill
+from crossfade.cli.gently import FullSpeed, give_way
 from crossfade.cli.interrupt import stopping
 from crossfade.cli.migrating import (
     AsJson,
@@ -102,11 +103,13 @@ def forward(
     index: Annotated[
         bool, typer.Option("--index/--no-index", help="Index the shared column at the end.")
     ] = True,
+    full_speed: FullSpeed = False,
     dry_run: DryRun = False,
     json_file: AsJson = None,
 ) -> None:
     """Lift every row: F(old) into the shared column. Run again, it catches up."""
     check_written(json_file)
+    give_way(full_speed)
     with opened(store, upgrade, id, vector) as migration:
         if dry_run:
             found = migration.status()

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossfade.backfill.folder import load_plan
 from crossfade.embedders import Embedder, Endpoint, VectorFile, embed_checked
-from crossfade.errors import BadInput, BudgetSpent
+from crossfade.errors import BadInput, BudgetSpent, CrossfadeError
 from crossfade.migration.batch import Batch
 from crossfade.migration.columns import HASH_LENGTH, NEW, STATE, VECTOR
 from crossfade.migration.forward import Progress, Stop, parts
@@ -25,7 +26,10 @@ from crossfade.migration.order import ids_of, order_of, placed, places_of, plan_
 from crossfade.stores import Id, Store
 from crossfade.upgrade import Upgrade
 
-BATCH = 256
+# A store writes a few large batches with less work than many small ones, and searches beside it
+# are the slower the more it works. A model is asked for fewer at a time: its memory may be small.
+BATCH = 1024
+ASKED = 256
 Placed = tuple[Id, int]
 _ATTEMPTS = 5
 
@@ -263,8 +267,8 @@ class _Run:
         todo = batch.take(due)
         if not len(todo):
             return []
-        texts = todo.rows[self.text].to_pylist() if embedder.needs_source else None
-        new = embed_checked(embedder, todo.ids, texts, self.upgrade.new_dim_)
+        new, failure = self._embedded(embedder, todo)
+        todo = todo.take(np.arange(len(todo)) < len(new))
         mapped, lifted = self.upgrade.backward(new), self.upgrade.forward(todo.old)
         places = np.array([at[key] for key in todo.ids])
         shared = self.plan.stored(mapped, lifted, places, self.rows_in_order)
@@ -278,7 +282,32 @@ class _Run:
             self.journal = save_journal(self.store, self.journal.after(spent=embedder.spend.spent))
         if self.progress is not None:
             self.progress(self.done.new - self.first, max(0, self.goal - self.first))
+        if failure is not None:
+            raise failure
         return [(key, at[key]) for key in todo.ids] if written < len(todo) else []
+
+    def _embedded(
+        self, embedder: Embedder, todo: Batch
+    ) -> tuple[NDArray[np.float32], CrossfadeError | None]:
+        """New vectors of as many rows, from the first, as there is time and money for.
+
+        What was embedded before a failure is written before it is told.
+        """
+        ids = todo.ids
+        texts = todo.rows[self.text].to_pylist() if embedder.needs_source else None
+        found: list[NDArray[np.float32]] = []
+        for first in range(0, len(ids), ASKED):
+            some = slice(first, first + ASKED)
+            if found and self.stop():
+                break
+            try:
+                of = None if texts is None else texts[some]
+                found.append(embed_checked(embedder, ids[some], of, self.upgrade.new_dim_))
+            except CrossfadeError as failure:
+                if not found:
+                    raise
+                return np.concatenate(found), failure
+        return np.concatenate(found), None
 
 
 def _known_ids(store: Store, known: VectorFile) -> Iterator[Id]:

@@ -19,7 +19,7 @@ from crossfade.migration.ahead import ahead
 from crossfade.migration.batch import Batch
 from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, STATE, VECTOR
 from crossfade.migration.journal import LIFTED, Journal, save_journal
-from crossfade.stores import Id, Store
+from crossfade.stores import Id, Store, WholeColumns
 from crossfade.stores.contract import ROWS
 from crossfade.stores.rows import id_list
 from crossfade.upgrade import Upgrade
@@ -64,23 +64,22 @@ def lift_all(
     if journal.stage == "started":
         journal = save_journal(store, journal.after("forward begun", stage="forwarding"))
     total = store.describe().rows
-    wanted = Batch.columns(store, journal.source)
-    # Three things at once: the next batch comes in, this one is lifted, the last one is written.
-    with ThreadPoolExecutor(1) as pool:
-        writing: Future[Journal] | None = None
-        for rows in ahead(store.stream(wanted, after=journal.cursor, size=size)):
-            todo, lifted = _lifted(upgrade, journal, Batch.of(store, rows, journal.source), done)
-            if writing is not None:
-                journal = writing.result()
-            last = id_list(rows[store.id].slice(len(rows) - 1))[0]
-            writing = pool.submit(_write, store, todo, lifted, journal, last, done)
-            if progress is not None:
-                progress(done.looked_at, total)
-            if stop():
-                done.stopped = True
-                break
-        if writing is not None:
-            journal = writing.result()
+
+    def looked(batch: int) -> bool:
+        """Tell how far it has come, and whether to stop."""
+        done.looked_at += batch
+        if progress is not None:
+            progress(min(done.looked_at, total), total)
+        done.stopped = done.stopped or stop()
+        return done.stopped
+
+    complete = False
+    if journal.stage == "forwarding" and isinstance(store, WholeColumns):
+        _by_columns(store, upgrade, journal, done, looked, size)
+        # Columns pass over rows that are changed meanwhile; batches of rows find them.
+        complete = None not in store.tally(STATE)
+    if not done.stopped and not complete:
+        journal = _by_rows(store, upgrade, journal, done, looked, size)
     if not done.stopped:
         _catch_up(store, upgrade, journal, done, size)
         done.seconds = time.monotonic() - begin
@@ -100,12 +99,62 @@ def lift_all(
     return save_journal(store, journal), done
 
 
+def _by_columns(
+    store: WholeColumns,
+    upgrade: Upgrade,
+    journal: Journal,
+    done: Lifted,
+    looked: Callable[[int], bool],
+    size: int,
+) -> None:
+    """All that is there, where a store writes whole columns better than rows."""
+    seen = 0
+
+    def work(rows: pa.RecordBatch) -> pa.RecordBatch | None:
+        nonlocal seen
+        seen = len(rows)
+        # How many rows are unusable is counted where rows are gone through one by one.
+        return _lifted(upgrade, journal, Batch.of(store, rows, journal.source), Lifted())[1]
+
+    for written in store.write_all(Batch.columns(store, journal.source), work, size=size):
+        done.written += written
+        if looked(seen):
+            return
+        seen = 0
+
+
+def _by_rows(
+    store: Store,
+    upgrade: Upgrade,
+    journal: Journal,
+    done: Lifted,
+    looked: Callable[[int], bool],
+    size: int,
+) -> Journal:
+    """Batches of rows in the order of their ids, from where an earlier run was cut off.
+
+    Three things at once: the next batch comes in, this one is lifted, the last one is written.
+    """
+    wanted = Batch.columns(store, journal.source)
+    done.looked_at = 0
+    with ThreadPoolExecutor(1) as pool:
+        writing: Future[Journal] | None = None
+        for rows in ahead(store.stream(wanted, after=journal.cursor, size=size)):
+            todo, lifted = _lifted(upgrade, journal, Batch.of(store, rows, journal.source), done)
+            if writing is not None:
+                journal = writing.result()
+            last = id_list(rows[store.id].slice(len(rows) - 1))[0]
+            writing = pool.submit(_write, store, todo, lifted, journal, last, done)
+            if looked(len(rows)):
+                break
+        return journal if writing is None else writing.result()
+
+
 def _lifted(
     upgrade: Upgrade, journal: Journal, batch: Batch, done: Lifted
 ) -> tuple[Batch, pa.RecordBatch | None]:
     """The rows of a batch that need a shared vector, and what is to be written of them."""
     ours, late = journal.upgrade[:HASH_LENGTH], journal.stage in LIFTED
-    done.looked_at += len(batch)
     bad = batch.unusable
     empty = bad & ~batch.state(FORWARD) & ~batch.state(NEW)
     if empty.any():
@@ -146,12 +195,10 @@ def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, si
         if not todo:
             return
         time.sleep(0.05 * attempt)
-        looked_at = done.looked_at
         for part in parts(todo, size):
             batch = Batch.of(store, store.read(part, columns), journal.source)
             todo_now, rows = _lifted(upgrade, journal, batch, done)
             _write(store, todo_now, rows, journal, None, done)
-        done.looked_at = looked_at
     if done.left:
         raise StoreError(
             f"row {done.left[0]!r} and {len(done.left) - 1} others change faster than they can be "

@@ -5,7 +5,17 @@ Imports go by need: a LanceDB user has no psycopg.
 
 from __future__ import annotations
 
-from crossfade.stores.contract import METRICS, TOKEN, Column, Description, Hit, Id, Metric, Store
+from crossfade.stores.contract import (
+    METRICS,
+    TOKEN,
+    Column,
+    Description,
+    Hit,
+    Id,
+    Metric,
+    Store,
+    WholeColumns,
+)
 from crossfade.stores.opening import open_store
 
 __all__ = [
@@ -17,5 +27,6 @@ __all__ = [
     "Id",
     "Metric",
     "Store",
+    "WholeColumns",
     "open_store",
 ]

@@ -12,10 +12,10 @@ touch rows that changed in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ Id = int | str
 Metric = Literal["cosine", "l2", "dot"]
 METRICS: tuple[Metric, ...] = ("cosine", "l2", "dot")
 Where = Mapping[str, Any]
+Work = Callable[[pa.RecordBatch], pa.RecordBatch | None]
+"""Is shown rows as `Store.stream` gives them; makes what `Store.write` takes, of some of them."""
 
 TOKEN = "crossfade_token"  # noqa: S105  (a version of a row, not a secret)
 ROWS = 20_000
@@ -171,4 +173,18 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections."""
+        ...
+
+
+@runtime_checkable
+class WholeColumns(Store, Protocol):
+    """A store that has a better way to write added columns for the first time than row by row."""
+
+    def write_all(self, columns: Sequence[str], work: Work, *, size: int = ROWS) -> Iterator[int]:
+        """Show `work` the rows that no added column was ever written of, and write what it makes.
+
+        Yields after each batch how many rows have come to be written since the last time. Rows that
+        change meanwhile may be shown twice, or left as they are. What was yielded stays, whenever
+        it is stopped; what is left is done by calling it again.
+        """
         ...

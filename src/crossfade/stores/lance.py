@@ -1,9 +1,9 @@
 """LanceDB: a Lance table in a folder, the default store; needs no server.
 
-Added columns are columns of the table, null until written. Batches are written with `merge_insert`
-from the version they were read at: Lance refuses the commit if any of these rows was changed or
-deleted in between, and the batch is read again. Old versions keep what they held, so readers that
-have the table open are not disturbed.
+Added columns are columns of the table, null until written: the first time fragment by fragment
+(`lance_columns`), then in batches with `merge_insert` from the version they were read at. Lance
+refuses the commit if any of these rows was changed or deleted in between, and the batch is read
+again. Old versions keep what they held, so readers that have the table open are not disturbed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from crossfade.stores.contract import (
     Id,
     Metric,
     Where,
+    Work,
 )
+from crossfade.stores.lance_columns import can_write_columns, write_columns
 from crossfade.stores.lance_fragments import SPARE, is_conflict, tidy
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, check_name, check_where
@@ -152,6 +154,13 @@ class LanceStore:
             raise StoreError(_first_line(error), where=self.name, step="check the disk") from error
         self._tidy(SPARE)
         return written
+
+    def write_all(self, columns: Sequence[str], work: Work, *, size: int = ROWS) -> Iterator[int]:
+        dataset = self._now()
+        added = [name for name in dataset.schema.names if name.startswith(PREFIX)]
+        if can_write_columns(dataset):
+            with _telling(self.name):
+                yield from write_columns(self._now, self.path, self.id, added, columns, work, size)
 
     def tally(self, column: str) -> dict[str | None, int]:
         dataset = self._now()

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from crossfade.files.arrow import to_arrow
 from crossfade.stores.rows import matrix
 
-Kind = Literal["integer", "text", "vector", "number", "boolean"]
+Kind = Literal["integer", "int4", "text", "vector", "number", "boolean"]
 _HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 _TRAILER = struct.pack(">h", -1)
 _NULL = struct.pack(">i", -1)
 _ARROW = {"integer": pa.int64(), "text": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
-_NUMBERS = {"integer": ">i8", "number": ">f8", "boolean": ">u1"}
+_NUMBERS = {"integer": ">i8", "int4": ">i4", "number": ">f8", "boolean": ">u1"}
 # How the server turns a value into its bytes, and what stands for null.
 _SEND: dict[Kind, tuple[str, str]] = {
     "integer": ("int8send", "0"),

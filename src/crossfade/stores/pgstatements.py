@@ -97,20 +97,47 @@ class Statements:
             token=sql.Identifier(TOKEN),
         )
 
-    def copy_in(self, names: Sequence[str]) -> Said:
+    def copy_in(self, names: Sequence[str], into: str = "staging") -> Said:
+        """COPY into the staging table, or straight into the one beside (`side`)."""
         return self.say(
-            "COPY crossfade_staging ({fields}) FROM STDIN (FORMAT BINARY)",
+            f"COPY {'{side}' if into == 'side' else 'crossfade_staging'} ({{fields}}) "
+            "FROM STDIN (FORMAT BINARY)",
             fields=sql.SQL(", ").join(map(sql.Identifier, names)),
+        )
+
+    def any_there(self, span: tuple[Any, Any] | None) -> Said:
+        """Whether the table beside has any of the rows in staging."""
+        return self.say(
+            "SELECT EXISTS (SELECT FROM crossfade_staging g JOIN {side} s "
+            "ON s.{id} = g.{id}::{type}{within})",
+            within=self._within("s", span),
+        )
+
+    def take_out_changed(self, span: tuple[Any, Any] | None) -> Said:
+        """Out of the table beside, rows in staging whose item is not as it was read."""
+        return self.say(
+            "DELETE FROM {side} s USING crossfade_staging g WHERE s.{id} = g.{id}::{type}{near} "
+            "AND NOT EXISTS (SELECT FROM {table} t WHERE t.{id} = g.{id}::{type}{within} "
+            "AND t.xmin::text::bigint = g.{token})",
+            token=sql.Identifier(TOKEN),
+            near=self._within("s", span),
+            within=self._within("t", span),
+        )
+
+    def _within(self, table: str, span: tuple[Any, Any] | None) -> Said:
+        """The first and the last id of a batch spare the server a look at the whole table."""
+        if span is None:
+            return sql.Composed([])
+        return self.say(
+            f" AND {table}.{{id}} BETWEEN {{low}} AND {{high}}",
+            low=sql.Literal(span[0]),
+            high=sql.Literal(span[1]),
         )
 
     def merge(
         self, names: Sequence[str], *, token: bool, span: tuple[Any, Any] | None = None
     ) -> Said:
-        """From staging into the table beside, where the application's row is as it was read.
-
-        `span` is the first and the last id of the batch: a hint that spares the server a look at
-        the whole table.
-        """
+        """From staging into the table beside, where the application's row is as it was read."""
         fields = [sql.Identifier(name) for name in names]
         return self.say(
             "INSERT INTO {side} ({id}, {listed}) SELECT t.{id}, {taken} "
@@ -118,13 +145,7 @@ class Statements:
             "ON CONFLICT ({id}) DO UPDATE SET {sets}",
             listed=sql.SQL(", ").join(fields),
             taken=sql.SQL(", ").join(sql.SQL("g.{}").format(f) for f in fields),
-            within=sql.SQL("")
-            if span is None
-            else self.say(
-                " AND t.{id} BETWEEN {low} AND {high}",
-                low=sql.Literal(span[0]),
-                high=sql.Literal(span[1]),
-            ),
+            within=self._within("t", span),
             unchanged=sql.SQL(f" WHERE t.xmin::text::bigint = g.{TOKEN}" if token else ""),
             sets=sql.SQL(", ").join(sql.SQL("{f} = EXCLUDED.{f}").format(f=f) for f in fields),
         )

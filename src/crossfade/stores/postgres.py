@@ -3,10 +3,9 @@
 Added columns live in a table beside the application's, one row per item: an UPDATE in the
 application's own table would write a new version of the whole row, and with it an entry into every
 index of the table, the HNSW index of the old vectors among them, which is dozens of times slower.
-Batches come out as one value for each column, go into a staging table by binary COPY, and from
-there in with one INSERT … SELECT that joins the application's table: rows that are gone, or were
-changed since they were read (another `xmin`), do not match. Every statement can be said twice, so a
-lost connection is opened again and the statement repeated.
+Batches come out as one value for each column, and go in by binary COPY (`pgwrite`): rows that are
+gone, or were changed since they were read (another `xmin`), are left out. Every statement can be
+said twice, so a lost connection is opened again and the statement repeated.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crossfade.errors import BadInput
 from crossfade.stores.contract import ROWS, TOKEN, Column, Description, Hit, Id, Metric, Where
 from crossfade.stores.names import PREFIX, check_where
 from crossfade.stores.pgcatalog import Catalog, columns_of, index_state, read_catalog
-from crossfade.stores.pgcopy import Kind, encode, gathered, scattered
+from crossfade.stores.pgcopy import Kind, gathered, scattered
 from crossfade.stores.pgpromote import promote
 from crossfade.stores.pgsession import Connection, Session, sql
 from crossfade.stores.pgstatements import Said, Statements
+from crossfade.stores.pgwrite import Writing
 from crossfade.stores.rows import in_order
 
 # pgvector's own limit for an HNSW index of float32 vectors.
@@ -124,26 +123,7 @@ class PostgresStore:
     def write(self, rows: pa.RecordBatch) -> int:
         if not len(rows):
             return 0
-        words, added = self._words, self._added()
-        names = [name for name in added if name in rows.schema.names]
-        given = [self.id, *names, *([TOKEN] if TOKEN in rows.schema.names else [])]
-        kinds: list[Kind] = [words.id_kind, *(added[name] for name in names)]
-        kinds += ["integer"] * (len(given) - len(kinds))
-        data = encode([rows[name] for name in given], kinds)
-        span = None
-        if words.integer_ids:
-            ends = pc.min_max(rows[self.id]).as_py()
-            span = ends["min"], ends["max"]
-
-        def put(connection: Connection) -> int:
-            with connection.transaction(), connection.cursor() as cursor:
-                cursor.execute(words.staging(added))
-                with cursor.copy(words.copy_in(given)) as copy:
-                    copy.write(data)
-                cursor.execute(words.merge(names, token=TOKEN in given, span=span))
-                return cursor.rowcount
-
-        return self._session.doing(put)
+        return self._session.doing(Writing(self._words, self._added(), rows))
 
     def tally(self, column: str) -> dict[str | None, int]:
         count = (
@@ -238,10 +218,16 @@ class PostgresStore:
     def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
         words, names = self._words, [c.name for c in columns]
         shared, old = sql.Identifier(names[0]), sql.Identifier(self.vector)
-        written = [words.copy_in([self.id, *names, TOKEN]), words.merge(names, token=True)]
+        given = [self.id, *names]
+        written = [words.copy_in([*given, TOKEN]), words.merge(names, token=True)]
+        first = [words.copy_in([self.id, TOKEN]), words.copy_in(given, "side")]
         said: dict[str, list[Said]] = {
             "start": words.add(columns),
-            "forward": [*written, words.index(words.beside, names[0])],
+            "forward": [
+                *first,
+                words.take_out_changed(None),
+                words.index(words.beside, names[0]),
+            ],
             "backfill": written,
             "finish": [
                 words.say(
@@ -274,7 +260,8 @@ class PostgresStore:
     def _gather(
         self, session: Session, columns: Sequence[str], tail: Said, last: Id | None = None
     ) -> pa.RecordBatch:
-        known, added = self._catalog, self._added()
+        # Over the connection of the reader: the other one may be busy with writing.
+        known, added = self._catalog, self._added(session)
         wanted = [name for name in dict.fromkeys(columns) if name != self.id]
         for name in wanted:
             if name not in added and name not in known.kinds:
@@ -282,7 +269,9 @@ class PostgresStore:
         kinds: dict[str, tuple[Kind, bool]] = {
             name: (added.get(name) or known.kinds[name], name in added) for name in wanted
         }
-        dims = known.dims | (self._dims() if any(aside for _, aside in kinds.values()) else {})
+        dims = known.dims | (
+            self._dims(session) if any(aside for _, aside in kinds.values()) else {}
+        )
         statement = self._words.gather(kinds, tail, last)
         found = session.doing(lambda c: c.execute(statement, binary=True).fetchone())
         travel: list[Kind] = [self._words.id_kind, *(kind for kind, _ in kinds.values()), "integer"]
@@ -305,20 +294,20 @@ class PostgresStore:
         self._session.run(words.drop_index(name))
         self._session.run(words.index(table, column))
 
-    def _added(self) -> dict[str, Kind]:
+    def _added(self, session: Session | None = None) -> dict[str, Kind]:
         """The added columns and their kinds, in the order they were added."""
-        return {n: _KINDS.get(kind, "vector") for n, kind in self._beside() if n != self.id}
+        return {n: _KINDS.get(kind, "vector") for n, kind in self._beside(session) if n != self.id}
 
-    def _dims(self) -> dict[str, int]:
+    def _dims(self, session: Session | None = None) -> dict[str, int]:
         return {
             name: int(kind[len("vector(") : -1])
-            for name, kind in self._beside()
+            for name, kind in self._beside(session)
             if kind.startswith("vector(")
         }
 
-    def _beside(self) -> list[Any]:
+    def _beside(self, session: Session | None = None) -> list[Any]:
         words = self._words
-        return self._session.doing(lambda c: columns_of(c, words.schema, words.beside))
+        return (session or self._session).doing(lambda c: columns_of(c, words.schema, words.beside))
 
     def _score(self, distance: float) -> float:
         # pgvector gives 1 − cosine, the distance itself, and minus the inner product.

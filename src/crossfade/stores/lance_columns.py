@@ -1,0 +1,159 @@
+"""Whole columns of a Lance table, a fragment at a time.
+
+`merge_insert` writes every row that it touches anew, with its old vector and all the rest, and so
+takes it out of the application's index. A fragment can as well be given a file more, that holds the
+new columns alone: its rows stay where they are, and indexed. Lance refuses the commit if the
+fragment was changed or rewritten in between.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crossfade.stores.contract import TOKEN, Work
+from crossfade.stores.lance_fragments import is_conflict
+from crossfade.threads import ahead
+
+# Of one fragment; an application that writes to it all the time is met row by row instead.
+_ATTEMPTS = 3
+
+
+def can_write_columns(dataset: Any) -> bool:
+    """Files of Lance's first format are not written any more."""
+    return not str(dataset.data_storage_version).startswith("0")
+
+
+def write_columns(
+    now: Callable[[], Any],
+    folder: Path,
+    id: str,
+    names: Sequence[str],
+    read: Sequence[str],
+    work: Work,
+    size: int,
+) -> Iterator[int]:
+    """Give the columns `names` to every fragment that has nothing of them yet.
+
+    `work` is shown rows as (id, *read, TOKEN). Yields after each batch how many rows were committed
+    since the last; who stops in between loses what was made of one fragment.
+    """
+    for number in [fragment.fragment_id for fragment in now().get_fragments()]:
+        for attempt in range(_ATTEMPTS):
+            time.sleep(0.05 * attempt)
+            dataset = now()
+            fragment = dataset.get_fragment(number)
+            if fragment is None or _has(dataset, fragment, names):
+                break
+            file = folder / "data" / f"{uuid.uuid4().hex}.lance"
+            written, committed = 0, False
+            try:
+                for some in _write(file, dataset, fragment, id, names, read, work, size):
+                    written += some
+                    yield 0
+                committed = _commit(dataset, fragment, file.name, names)
+            finally:
+                if not committed:
+                    with suppress(OSError):
+                        file.unlink(missing_ok=True)
+            if committed:
+                yield written
+                break
+
+
+def _has(dataset: Any, fragment: Any, names: Sequence[str]) -> bool:
+    there = {number for file in fragment.metadata.files for number in file.fields}
+    return bool(there & set(_fields(dataset, names)))
+
+
+def _fields(dataset: Any, names: Sequence[str]) -> list[int]:
+    known = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+    return [known[name] for name in names]
+
+
+def _write(
+    file: Path,
+    dataset: Any,
+    fragment: Any,
+    id: str,
+    names: Sequence[str],
+    read: Sequence[str],
+    work: Work,
+    size: int,
+) -> Iterator[int]:
+    from lance.file import LanceFileWriter
+
+    schema = pa.schema([dataset.schema.field(name) for name in names])
+    scanner = dataset.scanner(
+        columns=list(dict.fromkeys([id, *read])),
+        fragments=[fragment],
+        batch_size=size,
+        scan_in_order=True,
+        # A file has a place for every row that the fragment ever had.
+        with_row_id=True,
+        include_deleted_rows=True,
+    )
+    version = str(dataset.data_storage_version)
+    with ThreadPoolExecutor(1) as pool:
+        writing: Future[None] | None = None
+        with LanceFileWriter(str(file), schema, version=version) as writer:
+            try:
+                for rows in ahead(iter(scanner.to_batches())):
+                    live = rows["_rowid"].is_valid()
+                    shown = rows.filter(live).drop_columns(["_rowid"])
+                    token = pa.array(np.full(len(shown), dataset.version, np.int64))
+                    made = work(shown.append_column(TOKEN, token)) if len(shown) else None
+                    if writing is not None:
+                        writing.result()
+                    whole = _scattered(made, rows[id], live, id, schema)
+                    writing = pool.submit(writer.write_batch, whole)
+                    yield 0 if made is None else len(made)
+            finally:
+                if writing is not None:
+                    writing.result()
+
+
+def _scattered(
+    made: pa.RecordBatch | None, ids: pa.Array, live: pa.Array, id: str, schema: pa.Schema
+) -> pa.RecordBatch:
+    """What was made, each row in its place, and nothing in the places of the others."""
+    if made is None:
+        return pa.RecordBatch.from_arrays(
+            [pa.nulls(len(ids), f.type) for f in schema], schema=schema
+        )
+    columns = [made[name].cast(schema.field(name).type) for name in schema.names]
+    if len(made) < len(ids) or not made[id].equals(ids):
+        places = pc.index_in(ids, value_set=made[id])
+        places = pc.if_else(live, places, pa.scalar(None, places.type))
+        columns = [column.take(places) for column in columns]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _commit(dataset: Any, fragment: Any, file: str, names: Sequence[str]) -> bool:
+    """Whether the fragment was still as it had been read."""
+    import lance
+    from lance.fragment import DataFile
+
+    fields = _fields(dataset, names)
+    major, minor = map(int, str(dataset.data_storage_version).split("."))
+    changed = fragment.metadata
+    changed.files.append(DataFile(file, fields, list(range(len(fields))), major, minor))
+    update = lance.LanceOperation.Update(
+        updated_fragments=[changed], fields_modified=fields, update_mode="rewrite_columns"
+    )
+    try:
+        lance.LanceDataset.commit(dataset.uri, update, read_version=dataset.version, max_retries=0)
+    except (OSError, RuntimeError) as error:
+        if is_conflict(error):
+            return False
+        raise
+    return True
