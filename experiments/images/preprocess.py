@@ -1,4 +1,7 @@
-"""Pictures to tensors with Pillow: shorter side, centre crop, mean and deviation."""
+"""Pictures to tensors with Pillow: shorter side, centre crop, mean and deviation.
+
+Sizes and places are rounded as torchvision rounds them, since models were trained that way.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,17 @@ class Preprocessing:
     mean: tuple[float, ...] = IMAGENET[0]
     std: tuple[float, ...] = IMAGENET[1]
     filter: str = "bilinear"
+    # Both sides to `resize`, whatever the picture's shape.
+    squash: bool = False
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
         """(3, crop, crop)."""
         width, height = image.size
-        scale = self.resize / min(width, height)
-        size = (max(self.crop, round(width * scale)), max(self.crop, round(height * scale)))
+        shorter = min(width, height)
+        sides = (shorter, shorter) if self.squash else (width, height)
+        size = tuple(max(self.crop, int(self.resize * side / shorter)) for side in sides)
         image = image.resize(size, FILTERS[self.filter])
-        left, top = (size[0] - self.crop) // 2, (size[1] - self.crop) // 2
+        left, top = (round((side - self.crop) / 2) for side in size)
         return self.tensor(image.crop((left, top, left + self.crop, top + self.crop)))
 
     def random(self, image: Image.Image, rng: np.random.Generator) -> torch.Tensor:

@@ -14,6 +14,9 @@ import torch
 from experiments.images import DATASETS, datasets, models
 from experiments.images.preprocess import Preprocessing
 from experiments.images.resnet import ResNet34
+from experiments.images.torchvision_import import import_torchvision
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from safetensors.numpy import load_file
 
@@ -166,6 +169,28 @@ def test_preprocessing_resizes_crops_and_normalizes():
     assert seen.random(image, np.random.default_rng(0)).shape == (3, 16, 16)
 
 
+@given(
+    size=st.tuples(st.integers(20, 90), st.integers(20, 90)),
+    resize=st.integers(16, 40),
+    less=st.integers(0, 15),
+    squash=st.booleans(),
+)
+@settings(deadline=None, max_examples=60)
+def test_preprocessing_rounds_as_torchvision_does(size, resize, less, squash):
+    transforms = import_torchvision().transforms
+    seen = Preprocessing(resize, resize - less, squash=squash)
+    image = picture(1, 0).resize(size)
+    expected = transforms.Compose(
+        [
+            transforms.Resize((resize, resize) if squash else resize),
+            transforms.CenterCrop(seen.crop),
+            transforms.ToTensor(),
+            transforms.Normalize(seen.mean, seen.std),
+        ]
+    )(image)
+    assert torch.allclose(seen(image), expected, atol=1e-5)
+
+
 def test_resnet_34_has_the_layers_of_the_paper():
     network = ResNet34(classes=10)
     convolutions = [m for m in network.modules() if isinstance(m, torch.nn.Conv2d)]
@@ -179,6 +204,7 @@ def test_resnet_34_has_the_layers_of_the_paper():
 @pytest.fixture(scope="session")
 def transformer(tmp_path_factory):
     """A small vision transformer of random weights, as a model hub would have it."""
+    import_torchvision()
     from transformers import ViTConfig, ViTModel
 
     folder = tmp_path_factory.mktemp("vit")
@@ -200,10 +226,16 @@ def transformer(tmp_path_factory):
 
 def test_a_model_of_transformers_says_how_it_sees(transformer):
     found = models.load(f"transformers:{transformer}")
-    expected = Preprocessing(32, 32, (0.5,) * 3, (0.5,) * 3, "bicubic")
+    expected = Preprocessing(32, 32, (0.5,) * 3, (0.5,) * 3, "bicubic", squash=True)
     assert found.preprocessing == expected
     vectors = found.embed(torch.zeros(2, 3, 32, 32))
     assert vectors.shape == (2, 16)
+    # transformers resizes in torch, not in Pillow: a few of 255 steps apart, not one pixel away.
+    import_torchvision()
+    from transformers import ViTImageProcessor
+
+    own = ViTImageProcessor.from_pretrained(transformer)(picture(0, 0), return_tensors="pt")
+    assert torch.allclose(found.preprocessing(picture(0, 0)), own["pixel_values"][0], atol=0.05)
 
 
 @pytest.fixture(scope="session")
