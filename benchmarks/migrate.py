@@ -7,8 +7,9 @@ limit it is held against reads the same column and writes it back as another, wi
 library and nothing in between: scan and `merge_insert` for Lance; for pgvector, COPY out, COPY into
 a staging table, one INSERT … SELECT. Both write batches of the same size to fresh stores, in turn.
 
-Searches are counted in a process of their own, before, during and after a backfill: once with new
-vectors that come at a pace (as from a model or an endpoint), once as fast as they can be written.
+Searches are counted in a process of their own, before and during a backfill in another one, which
+gives way as the command does: once with new vectors that come at a pace (as from a model or an
+endpoint), once as fast as they can be written.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import pyarrow as pa
 
 from benchmarks.machine import machine
 from crossfade import Upgrade
+from crossfade.cli.gently import give_way
 from crossfade.files.arrow import to_arrow
 from crossfade.migration import Migration, Searcher, Wanted, open_migrating
 from crossfade.migration.columns import VECTOR
@@ -207,22 +209,37 @@ class Paced:
 
 
 def searching(place: str, upgrade: str, queries: np.ndarray, stop: Any, counted: Any) -> None:
-    """Search without pause; the times of all searches go into `counted` at the end."""
+    """Search without pause; when each search began and how long it took go into `counted`."""
     store = open_migrating(place)
     searcher = Searcher(store, Upgrade.load(upgrade))
     times = []
     while not stop.is_set():
         query = queries[len(times) % len(queries)]
-        begin = time.perf_counter()
+        begin = time.monotonic()
         found = searcher.search(query, k=10)
-        times.append(time.perf_counter() - begin)
+        times.append((begin, time.monotonic() - begin))
         assert len(found) == 10
     store.close()
     counted.put(times)
 
 
+def backfilling(place: str, upgrade: str, plan: str, new: str, pace: float | None, seconds: float,
+                done: Any) -> None:  # fmt: skip
+    """A backfill as its command does it, in a process that gives way; when, and how many rows."""
+    give_way(full_speed=False)
+    migration = Migration(place, upgrade)
+    begin = time.monotonic()
+    filled = migration.backfill(
+        Paced(np.load(new), pace),
+        Wanted(plan=Path(plan), share=1.0),
+        stop=lambda: time.monotonic() - begin > seconds,
+    )
+    migration.close()
+    done.put((begin, begin + filled.seconds, filled.written))
+
+
 @contextlib.contextmanager
-def searched(place: str, upgrade: Path, queries: np.ndarray, into: list[float]) -> Iterator[None]:
+def searched(place: str, upgrade: Path, queries: np.ndarray, into: list[Any]) -> Iterator[None]:
     """A process that searches for as long as this lasts."""
     context = multiprocessing.get_context("spawn")
     stop, counted = context.Event(), context.Queue()
@@ -230,7 +247,7 @@ def searched(place: str, upgrade: Path, queries: np.ndarray, into: list[float]) 
         target=searching, args=(place, str(upgrade), queries, stop, counted), daemon=True
     )
     process.start()
-    time.sleep(4.0)  # Until its imports are over; what it counts, it counts from there.
+    time.sleep(4.0)  # Until its imports are over.
     try:
         yield
     finally:
@@ -259,27 +276,32 @@ def beside(home: Any, folder: Path, rows: int, seconds: float, kind: str) -> Non
     old = vectors(rows, seed=2)
     new, upgrade = turned(old), fitted(folder, "affine")
     plan, queries = plan_for(folder, upgrade, rows), turned(vectors(200, seed=5))
+    np.save(folder / "new.npy", new)
     for name, pace in (("200 items/s", 200.0), ("1,000 items/s", 1000.0), ("flat out", None)):
         place = home.fresh(old)
         migration = Migration(place, upgrade)
         migration.start(force=True)
         migration.forward()
-        alone: list[float] = []
-        with searched(place, upgrade, queries, alone):
-            time.sleep(seconds)
-        during: list[float] = []
-        with searched(place, upgrade, queries, during):
-            begin = time.monotonic()
-            wanted = Wanted(plan=plan, share=1.0, batch=256)
-            done = migration.backfill(
-                Paced(new, pace), wanted, stop=lambda b=begin: time.monotonic() - b > seconds
-            )
         migration.close()
+        context = multiprocessing.get_context("spawn")
+        ended = context.Queue()
+        words = (place, str(upgrade), str(plan), str(folder / "new.npy"), pace, seconds, ended)
+        process = context.Process(target=backfilling, args=words)
+        both: list[tuple[float, float]] = []
+        with searched(place, upgrade, queries, both):
+            first = time.monotonic()
+            time.sleep(seconds)
+            last = time.monotonic()
+            process.start()
+            begin, end, written = ended.get()
+            process.join()
+        alone = [took for at, took in both if first <= at < last]
+        during = [took for at, took in both if begin <= at < end]
         mid = [statistics.median(times) * 1000 for times in (alone, during)]
         high = [float(np.quantile(times, 0.95)) * 1000 for times in (alone, during)]
         rate = [1 / float(np.mean(times)) for times in (alone, during)]
         print(
-            f"| {kind} | {name} | {done.written / max(done.seconds, 1e-9):,.0f} | {rate[0]:,.0f} | "
+            f"| {kind} | {name} | {written / max(end - begin, 1e-9):,.0f} | {rate[0]:,.0f} | "
             f"{rate[1]:,.0f} | {1 - rate[1] / rate[0]:.0%} | {mid[0]:.1f} / {high[0]:.1f} | "
             f"{mid[1]:.1f} / {high[1]:.1f} |",
             flush=True,
