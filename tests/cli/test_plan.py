@@ -149,7 +149,6 @@ BAD_GALLERIES = [
     (["--gallery-ids", "twice.npy"], "an id is given twice (0)"),
     (["--gallery-ids", "short.npy"], "there are 5 ids for 600 rows"),
     (["--gallery-priority", "short.npy"], "there are 5 priorities for 600 rows"),
-    ([], "the plan's order goes by class, and the gallery has no labels"),
     (["--gallery-labels", "others.npy"], "none of its classes (100, 101, 102"),
     (["--gallery-labels", "more.npy"], "1 of its 6 classes is unknown to the plan (77)"),
     (["--gallery", "wide.npy"], "'vector' has dimension 9, and the upgrade's old vectors have 6"),

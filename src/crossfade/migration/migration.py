@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from crossfade.backfill.gallery import notes_on
 from crossfade.embedders import Embedder, VectorFile
 from crossfade.errors import BadInput
 from crossfade.migration import ending
@@ -224,7 +225,13 @@ class Migration:
             "already_new": found.new,
             "to_embed": max(0, goal - found.new),
             "target": task.target,
+            "warnings": notes_on(Path(task.order_file)),
         }
+
+    def backfill_notes(self) -> list[str]:
+        """What is worth a note about the order in which rows are filled."""
+        task = self.journal.backfill
+        return [] if task is None else notes_on(Path(task.order_file))
 
     def status(self) -> Status:
         """Counts, rates, predicted quality, and the next command."""
