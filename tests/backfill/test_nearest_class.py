@@ -12,8 +12,8 @@ from scipy.stats import spearmanr
 from crossfade import Upgrade
 from crossfade.backfill.folder import load_plan
 from crossfade.backfill.gallery import notes_on
+from crossfade.backfill.gallery_file import NEAREST
 
-NEAREST = "no labels: each item counts to the nearest class mean of the plan"
 CLASS_ORDERS = ["far-mse", "far-cosine", "near-mse", "small-margin"]
 
 

@@ -101,7 +101,8 @@ def test_a_store_without_a_column_of_classes_is_filled_with_a_warning(shop, cros
         ran = crossfade(*fill, *more, "--json", "-")
         assert ran.code == 0, ran.err
         assert f"warning: {warning}" in ran.err
-        assert json.loads(ran.out)["warnings"] == [warning]
+        (told,) = json.loads(ran.out)["warnings"]
+        assert told.startswith(warning)
     ran = crossfade(*fill, "--share", "0.3")
     assert ran.code == 0, ran.err
     assert f"warning: {warning}" in ran.err

@@ -9,12 +9,11 @@ import pytest
 from tests.migration.conftest import ROWS, Function
 
 from crossfade.backfill.folder import load_plan
+from crossfade.backfill.gallery_file import NEAREST
 from crossfade.errors import BadInput
 from crossfade.migration import Migration, Wanted
 from crossfade.migration.order import ids_of
 from crossfade.stores.rows import matrix
-
-NEAREST = "no labels: each item counts to the nearest class mean of the plan"
 
 
 @pytest.fixture

@@ -22,7 +22,10 @@ from crossfade.threads import ahead
 from crossfade.upgrade import Upgrade
 
 _BATCH_BYTES = 64 << 20
-NEAREST = "no labels: each item counts to the nearest class mean of the plan"
+NEAREST = (
+    "no labels: each item counts to the nearest class mean of the plan, "
+    "whose curve was made with labels and may promise too much"
+)
 """Of an order by class that was made without the gallery's classes."""
 
 

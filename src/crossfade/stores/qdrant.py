@@ -41,7 +41,7 @@ from crossfade.stores.qdrant_rows import (
     values_of,
     vectors_of,
 )
-from crossfade.stores.qdrant_state import State
+from crossfade.stores.qdrant_state import State, named
 from crossfade.stores.rows import matrix
 
 _METRICS: dict[str, Metric] = {"Cosine": "cosine", "Euclid": "l2", "Dot": "dot"}
@@ -237,10 +237,10 @@ class QdrantStore:
         return self.vector
 
     def get(self, key: str) -> str | None:
-        return self._state.get(f"value/{key}")
+        return self._state.get(named(key))
 
     def put(self, key: str, value: str | None) -> None:
-        self._state.put(f"value/{key}", value)
+        self._state.put(named(key), value)
 
     def lock(self) -> AbstractContextManager[None]:
         if self._place.folder is None:

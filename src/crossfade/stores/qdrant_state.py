@@ -18,10 +18,24 @@ from typing import Any
 
 from crossfade.errors import StoreError
 from crossfade.stores.locking import held_by_other
-from crossfade.stores.qdrant_place import Place, telling
+from crossfade.stores.qdrant_place import Place, connect, telling
 
 COLLECTION = "crossfade_state"
 LEASE_SECONDS = 60.0
+
+
+def named(key: str) -> str:
+    """The name under which a value of a migration is kept, apart from the store's own."""
+    return f"value/{key}"
+
+
+def value_in(url: str, collection: str, key: str) -> str | None:
+    """The value that is kept for a collection, whatever its vectors."""
+    place = connect(url)
+    try:
+        return State(place, collection).get(named(key))
+    finally:
+        place.close()
 
 
 class State:
