@@ -11,7 +11,7 @@ from tests.migration.conftest import ROWS, Function
 from crossfade.backfill.folder import load_plan
 from crossfade.backfill.gallery_file import NEAREST
 from crossfade.errors import BadInput
-from crossfade.migration import Migration, Wanted
+from crossfade.migration import Wanted
 from crossfade.migration.order import ids_of
 from crossfade.stores.rows import matrix
 
@@ -22,15 +22,6 @@ def plan(plan_folder, tmp_path):
     folder = tmp_path / "plan"
     shutil.copytree(plan_folder, folder, ignore=shutil.ignore_patterns("orders"))
     return folder
-
-
-@pytest.fixture
-def lifted(world):
-    migration = Migration(world.app.place, world.folder)
-    migration.start(source="body", force=True)
-    migration.forward()
-    yield migration
-    migration.close()
 
 
 def order_in(plan) -> list:
