@@ -97,10 +97,11 @@ def load_plan(folder: Path, upgrade: Upgrade | None = None) -> Loaded:
         )
     groups = None
     if "groups.means" in tensors:
+        present = tensors.get("groups.present")
         groups = Groups(
             tensors["groups.means"],
             labelled=bool(tensors["groups.labelled"][0]),
-            present=tensors["groups.present"].astype(bool),
+            present=None if present is None else present.astype(bool),
         )
     alignment = None
     if "alignment.weight" in tensors:
