@@ -92,6 +92,22 @@ def test_the_whole_way(shop, crossfade):
     assert open_migrating(place).describe().dim == 16
 
 
+def test_a_store_without_a_column_of_classes_is_filled_with_a_warning(shop, crossfade):
+    warning = "no labels: each item counts to the nearest class mean of the plan"
+    crossfade("migrate", "start", shop.place, shop.upgrade, "--force", "--source", "body")
+    crossfade("migrate", "forward", shop.place)
+    fill = ["migrate", "backfill", shop.place, "--plan", shop.plan, "--embed", "my_model:embed"]
+    for more in (["--dry-run"], ["--share", "0.2"]):
+        ran = crossfade(*fill, *more, "--json", "-")
+        assert ran.code == 0, ran.err
+        assert f"warning: {warning}" in ran.err
+        (told,) = json.loads(ran.out)["warnings"]
+        assert told.startswith(warning)
+    ran = crossfade(*fill, "--share", "0.3")
+    assert ran.code == 0, ran.err
+    assert f"warning: {warning}" in ran.err
+
+
 def test_finish_asks_first(shop, crossfade, monkeypatch):
     place = shop.place
     crossfade("migrate", "start", place, shop.upgrade, "--force")

@@ -9,6 +9,9 @@ import pytest
 from tests.stores.conftest import app  # noqa: F401  (every store in turn)
 
 from crossfade import Upgrade
+from crossfade.migration import Migration
+from crossfade.migration.columns import STATE, VECTOR
+from crossfade.stores.rows import matrix
 
 D, N, ROWS = 12, 16, 300
 
@@ -112,3 +115,27 @@ def plan_folder(models, upgrade_folder, tmp_path_factory):
     command += ["-o", folder / "plan", "--order", "near-mse", "--blend", "0.7"]
     subprocess.run([*map(str, command), "--json", str(folder / "plan.json")], check=True)
     return folder / "plan"
+
+
+@pytest.fixture
+def migration(world):
+    made = Migration(world.app.place, world.folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def lifted(migration):
+    migration.start(source="body", force=True)
+    migration.forward(size=70)
+    return migration
+
+
+def shared_of(migration) -> dict:
+    """State and shared vector of every row, by its id."""
+    out = {}
+    for rows in migration.store.stream([VECTOR, STATE]):
+        vectors = matrix(rows[VECTOR])
+        for i, key in enumerate(rows[migration.store.id].to_pylist()):
+            out[key] = (rows[STATE][i].as_py(), vectors[i])
+    return out

@@ -97,7 +97,12 @@ def load_plan(folder: Path, upgrade: Upgrade | None = None) -> Loaded:
         )
     groups = None
     if "groups.means" in tensors:
-        groups = Groups(tensors["groups.means"], labelled=bool(tensors["groups.labelled"][0]))
+        present = tensors.get("groups.present")
+        groups = Groups(
+            tensors["groups.means"],
+            labelled=bool(tensors["groups.labelled"][0]),
+            present=None if present is None else present.astype(bool),
+        )
     alignment = None
     if "alignment.weight" in tensors:
         alignment = AlignmentError(
@@ -167,6 +172,7 @@ def _tensors(simulation: Simulation) -> dict[str, NDArray[Any]]:
     if simulation.groups is not None:
         out["groups.means"] = np.ascontiguousarray(simulation.groups.means)
         out["groups.labelled"] = np.array([simulation.groups.labelled], np.uint8)
+        out["groups.present"] = simulation.groups.present.astype(np.uint8)
     if simulation.quiet is not None:
         out["quiet.direction"] = simulation.quiet.direction
         out["quiet.loudness"] = np.array([simulation.quiet.loudness])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from crossfade.threads import in_parts
 from crossfade.upgrade import Upgrade
 
 _WRITTEN = 1 << 20
+_NOTES = b"crossfade.notes"
 Progress = Callable[[int, int], None]
 
 
@@ -47,16 +49,19 @@ def order_gallery(
     """Write the ids of a gallery of old vectors, most urgent first, as Parquet; gives the rows.
 
     `ids` are the rows' numbers by default. A gallery that F has lifted already, as the metadata of
-    its file tells, is taken as it is.
+    its file tells, is taken as it is. Without `labels`, an order by class goes by the nearest of
+    the plan's class means; the file written says so (`notes_on`).
     """
     if not isinstance(gallery, Gallery):
         gallery = Gallery.open(upgrade, gallery, ids=ids, labels=labels, priority=priority)
     names = loaded.plan.order.split("+")
-    gallery.check_orders([loaded.plan.order], loaded.plan.classes)
+    notes = gallery.check_orders([loaded.plan.order], loaded.plan.classes)
     grouped = bool(NEED_GROUPS & set(names))
     vectors = not set(names) <= NEED_NO_VECTORS
-    by_class = grouped and loaded.groups is not None and loaded.groups.labelled
     rows, done, groups, codes = gallery.source.rows, 0, loaded.groups, None
+    by_class = grouped and groups is not None and groups.labelled
+    if groups is not None and gallery.by_nearness(loaded.plan.order, loaded.plan.classes):
+        groups, by_class = groups.by_nearness(), False
 
     def batches() -> Iterator[Items]:
         nonlocal done
@@ -89,8 +94,15 @@ def order_gallery(
         start += len(items.ids)
     order_of_rows = _joined([gallery.ids.most_urgent_first(u) for u in urgency.values()])
     with replacing(target, overwrite=overwrite) as temporary:
-        _write(temporary, gallery.ids, order_of_rows)
+        _write(temporary, gallery.ids, order_of_rows, notes)
     return rows
+
+
+def notes_on(order: Path) -> list[str]:
+    """What was worth a note when this file of ids was made."""
+    found = (pq.read_schema(order).metadata or {}).get(_NOTES, b"[]")
+    notes: list[str] = json.loads(found)
+    return notes
 
 
 def _fill(out: NDArray[np.float64], order: Order, items: Items, groups: Groups | None) -> None:
@@ -123,9 +135,9 @@ def _joined(rows: list[Index]) -> Index:
     return out
 
 
-def _write(path: Path, ids: Ids, rows: Index) -> None:
+def _write(path: Path, ids: Ids, rows: Index, notes: list[str]) -> None:
     """A piece at a time: all ids in their new order would be as much again as they are."""
-    schema = pa.schema({"id": ids.ordered(rows[:1]).type})
+    schema = pa.schema({"id": ids.ordered(rows[:1]).type}, {_NOTES: json.dumps(notes)})
     # Ids in an order of their own hardly compress, and trying takes longer than all the rest.
     with pq.ParquetWriter(
         path, schema, use_dictionary=False, compression="none", write_statistics=False

@@ -22,6 +22,11 @@ from crossfade.threads import ahead
 from crossfade.upgrade import Upgrade
 
 _BATCH_BYTES = 64 << 20
+NEAREST = (
+    "no labels: each item counts to the nearest class mean of the plan, "
+    "whose curve was made with labels and may promise too much"
+)
+"""Of an order by class that was made without the gallery's classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,28 +70,33 @@ class Gallery:
         named = None if labels is None else encoded(labels, place)
         return cls(source, Ids(ids, source.rows, place), named, priority, lifted)
 
-    def lacks(self, order: str, classes: Sequence[str | int] | None) -> str | None:
-        """What an order needs that is not there; `classes` are those of the pairs, if labelled."""
+    def lacks(self, order: str) -> str | None:
+        """What an order needs that is not there, and that nothing can stand in for."""
         names = set(order.split("+"))
         if ALIGNMENT in names and self.lifted:
             return f"{ALIGNMENT} goes by old vectors, and these are lifted"
         if "priority" in names and self.priority is None:
             return "the plan's order goes by priority, and the gallery has none"
-        if names & NEED_GROUPS and classes is not None and self.labels is None:
-            return "the plan's order goes by class, and the gallery has no labels"
         return None
+
+    def by_nearness(self, order: str, classes: Sequence[str | int] | None) -> bool:
+        """Whether the order goes by `classes`, those of the pairs, and the gallery has none."""
+        by_class = classes is not None and bool(NEED_GROUPS & set(order.split("+")))
+        return by_class and self.labels is None
 
     def check_orders(self, orders: Sequence[str], classes: Sequence[str | int] | None) -> list[str]:
         """Raise if the gallery lacks what one of the orders needs; gives what is worth a note."""
         for order in orders:
-            why = self.lacks(order, classes)
+            why = self.lacks(order)
             if why is not None:
                 raise BadInput(
                     why,
                     where=self.source.path,
-                    step="give --gallery-labels, --gallery-priority or old vectors, or plan with "
-                    "orders that need no more than there is",
+                    step="give --gallery-priority or old vectors, or plan with orders that need no "
+                    "more than there is",
                 )
+        if any(self.by_nearness(order, classes) for order in orders):
+            return [NEAREST]
         by_class = any(NEED_GROUPS & set(order.split("+")) for order in orders)
         if not by_class or classes is None or self.labels is None:
             return []

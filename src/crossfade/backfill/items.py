@@ -91,6 +91,15 @@ class Groups:
         codes[nowhere] = self._nearest(items.lifted[nowhere])
         return codes
 
+    def by_nearness(self) -> Groups:
+        """The same means where no item has a class: each item counts to the nearest.
+
+        >>> items = Items(np.arange(2), np.eye(2), np.array([[1.0], [4.0]]))
+        >>> Groups(np.array([[0.0], [5.0]]), labelled=True).by_nearness().codes(items).tolist()
+        [0, 1]
+        """
+        return Groups(self.means, labelled=False, present=self.present)
+
     def nearness(self, lifted: Float) -> Iterator[tuple[slice, Float]]:
         """Some rows at a time, x·m − ‖m‖² / 2 for all means m (rows, groups): nearest is largest.
 

@@ -115,17 +115,22 @@ def backfill(
         wanted = Wanted(plan, source, share, items, labels, priority, batch)
         if dry_run:
             told = migration.backfill_outlook(embedder, wanted)
+            for warning in told["warnings"]:
+                note(f"warning: {warning}")
             if not write_json({"dry_run": True} | told, json_file):
                 console = Console()
                 for name, value in told.items():
-                    console.print(f"{name.replace('_', ' ')}: {value}", highlight=False)
+                    if name != "warnings":
+                        console.print(f"{name.replace('_', ' ')}: {value}", highlight=False)
             return
         have = None if known is None else VectorFile(known)
         with waiting("backfill") as progress, stopping() as stop:
             done = migration.backfill(embedder, wanted, known=have, progress=progress, stop=stop)
         after = migration.journal
         record: dict[str, Any] = {"dry_run": False, "stage": after.stage, "share": done.share}
-        record |= asdict(done) | {"spent": after.spent}
+        record |= asdict(done) | {"spent": after.spent, "warnings": migration.backfill_notes()}
+        for warning in record["warnings"]:
+            note(f"warning: {warning}")
         if done.left:
             note(f"warning: {done.left:,} rows changed faster than they could be written")
         if done.without_vector:

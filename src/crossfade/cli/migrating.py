@@ -13,15 +13,17 @@ from rich.console import Console
 from crossfade.errors import BadInput
 from crossfade.migration import Migration
 from crossfade.stores import METRICS
-from crossfade.stores.opening import KNOWN
+from crossfade.stores.address import KNOWN
 
 StorePlace = Annotated[str, typer.Argument(help=f"The store: {KNOWN}.")]
 UpgradeFolder = Annotated[
     Path | None, typer.Option(help="The upgrade, if its folder was moved since `start`.")
 ]
-IdColumn = Annotated[str | None, typer.Option(help="The column of ids, if it cannot be told.")]
+IdColumn = Annotated[
+    str | None, typer.Option(help="The column of ids, where `start` cannot tell it.")
+]
 VectorColumn = Annotated[
-    str | None, typer.Option(help="The column of old vectors, if it cannot be told.")
+    str | None, typer.Option(help="The column of old vectors, where `start` cannot tell it.")
 ]
 MetricName = Annotated[
     str | None,

@@ -50,9 +50,16 @@ def fitting(
 ) -> tuple[list[str], list[str]]:
     """The orders that can be made of the gallery, and what to say of it.
 
-    Orders that were asked for have to be possible; of the others those are left out that are not.
+    Orders that were asked for have to be possible; of the others those are left out that are not,
+    and those by class where the gallery has no labels: their curves are simulated with labels.
     """
-    left = {} if asked else {name: why for name in orders if (why := gallery.lacks(name, classes))}
+
+    def why_not(name: str) -> str | None:
+        if gallery.by_nearness(name, classes):
+            return "they go by class, and the gallery has no labels"
+        return gallery.lacks(name)
+
+    left = {} if asked else {name: why for name in orders if (why := why_not(name))}
     kept = [name for name in orders if name not in left]
     said = gallery.check_orders(kept or orders, classes)
     if left:

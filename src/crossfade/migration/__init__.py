@@ -2,7 +2,8 @@
 
 from crossfade.migration.backfill import Filled, Wanted
 from crossfade.migration.forward import Lifted
-from crossfade.migration.migration import Migration, open_migrating
+from crossfade.migration.migration import Migration
+from crossfade.migration.opening import open_migrating
 from crossfade.migration.searching import Searcher, search
 from crossfade.migration.start import Outlook
 from crossfade.migration.status import Status

@@ -15,13 +15,13 @@ from typing import TypeVar
 import pyarrow as pa
 
 from crossfade.errors import StoreError
-from crossfade.migration.ahead import ahead
 from crossfade.migration.batch import Batch
 from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, STATE, VECTOR
 from crossfade.migration.journal import LIFTED, Journal, save_journal
 from crossfade.stores import Id, Store, WholeColumns
 from crossfade.stores.contract import ROWS
 from crossfade.stores.rows import id_list
+from crossfade.threads import ahead
 from crossfade.upgrade import Upgrade
 
 Progress = Callable[[int, int], None]

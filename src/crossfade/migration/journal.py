@@ -105,14 +105,17 @@ class Journal(BaseModel):
 def load_journal(store: Store) -> Journal | None:
     """The journal of the migration this store is in or was in; None if there never was one."""
     text = store.get(KEY)
-    if text is None:
-        return None
+    return None if text is None else read_journal(text, store.name)
+
+
+def read_journal(text: str, where: object) -> Journal:
+    """A journal from what the store at `where` keeps."""
     try:
         return Journal.model_validate_json(text)
     except ValidationError as error:
         raise StoreError(
             f"its migration journal is damaged ({str(error).splitlines()[0]})",
-            where=store.name,
+            where=where,
             step="was it written by a newer crossfade?",
         ) from None
 

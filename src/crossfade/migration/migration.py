@@ -7,50 +7,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from crossfade.backfill.gallery import notes_on
 from crossfade.embedders import Embedder, VectorFile
 from crossfade.errors import BadInput
 from crossfade.migration import ending
 from crossfade.migration.backfill import Filled, Wanted, fill, prepare
 from crossfade.migration.forward import Lifted, Progress, Stop, lift_all
 from crossfade.migration.journal import Journal, load_journal, need_journal
+from crossfade.migration.opening import open_migrating
 from crossfade.migration.searching import Searcher
 from crossfade.migration.start import Outlook, begin, outlook
 from crossfade.migration.status import Status, status
 from crossfade.migration.through import Queries
 from crossfade.migration.verify import Verified, verify
-from crossfade.stores import Metric, Store, open_store
+from crossfade.stores import Metric, Store
 from crossfade.stores.contract import ROWS
 from crossfade.upgrade import Upgrade
 
 T = TypeVar("T")
-
-
-def open_migrating(
-    place: str | Path,
-    *,
-    id: str | None = None,
-    vector: str | None = None,
-    metric: Metric | None = None,
-) -> Store:
-    """Open a store with the columns its migration has written down, if it is in one.
-
-    Finishing may have left only a column of the migration's own, which no one else would name.
-    """
-    if id is None and vector is None:
-        try:
-            store = open_store(place, metric=metric)
-        except BadInput:
-            # Between two acts of `finish` the old column may be gone already.
-            store = open_store(place, metric=metric, vector="crossfade_vector")
-    else:
-        store = open_store(place, id=id, vector=vector, metric=metric)
-    journal = load_journal(store)
-    if journal is not None and journal.stage not in ("rolled back", "finished"):
-        store.vector, store.metric = journal.vector, journal.metric
-        if journal.id != store.id:
-            store.close()
-            return open_store(place, id=journal.id, vector=journal.vector, metric=journal.metric)
-    return store
 
 
 class Migration:
@@ -224,7 +198,13 @@ class Migration:
             "already_new": found.new,
             "to_embed": max(0, goal - found.new),
             "target": task.target,
+            "warnings": notes_on(Path(task.order_file)),
         }
+
+    def backfill_notes(self) -> list[str]:
+        """What is worth a note about the order in which rows are filled."""
+        task = self.journal.backfill
+        return [] if task is None else notes_on(Path(task.order_file))
 
     def status(self) -> Status:
         """Counts, rates, predicted quality, and the next command."""

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crossfade.backfill.folder import ORDER, PLAN, Loaded
-from crossfade.backfill.gallery import order_gallery
-from crossfade.backfill.orders import NEED_GROUPS
+from crossfade.backfill.gallery import notes_on, order_gallery
+from crossfade.backfill.gallery_file import NEAREST
 from crossfade.errors import BadInput
 from crossfade.files import replacing
 from crossfade.migration.forward import Progress
+from crossfade.migration.journal import load_journal
 from crossfade.stores import Id, Store
 from crossfade.stores.rows import id_list
 from crossfade.upgrade import Upgrade
@@ -51,7 +52,8 @@ def order_of(
 
     `order.parquet` of the plan, where `crossfade plan --gallery` wrote one; else it is made from
     the store's own old vectors, once, and kept beside the plan so that a resumed backfill goes on
-    in the same order.
+    in the same order. One by class that was made without `labels` is made again when they are
+    given, unless rows were filled by it.
     """
     given = folder / ORDER
     if given.is_file():
@@ -59,14 +61,10 @@ def order_of(
         return given
     name = hashlib.sha256(f"{store.name}/{plan_hash(folder)}".encode()).hexdigest()[:16]
     made = folder / "orders" / f"{name}.parquet"
-    if not made.is_file():
-        needs = NEED_GROUPS & set(loaded.plan.order.split("+"))
-        if needs and loaded.groups is not None and loaded.groups.labelled and labels is None:
-            raise BadInput(
-                f"the plan's order {loaded.plan.order} goes by class",
-                where=store.name,
-                step="name the store's column of classes with --labels, or plan without labels",
-            )
+    better = labels is not None and made.is_file() and NEAREST in notes_on(made)
+    if better:
+        _check_unused(store, made)
+    if better or not made.is_file():
         made.parent.mkdir(exist_ok=True)
         _make(store, upgrade, loaded, made, labels, priority, progress)
     return made
@@ -126,11 +124,23 @@ def _make(
             priority=None if priority is None else np.asarray(extra[priority], np.float64),
             progress=progress,
         )
-        place = pq.read_table(rows)["id"].to_numpy()
+        by_place = pq.read_table(rows)
     # Row numbers back into the store's own ids.
-    ordered = pa.array(ids).take(pa.array(place))
+    ordered = pa.array(ids).take(by_place["id"].combine_chunks())
     with replacing(target, overwrite=True) as temporary:
-        pq.write_table(pa.table({"id": ordered}), temporary)
+        pq.write_table(pa.table({"id": ordered}, metadata=by_place.schema.metadata), temporary)
+
+
+def _check_unused(store: Store, order: Path) -> None:
+    """What rows store depends on their place in the order: it is not changed under them."""
+    journal = load_journal(store)
+    task = None if journal is None else journal.backfill
+    if task is not None and Path(task.order_file) == order.resolve():
+        raise BadInput(
+            "was begun without labels, and its order stays as it is",
+            where=f"the backfill of {store.name}",
+            step="go on without --labels, or roll back and begin again",
+        )
 
 
 def _check_known(store: Store, order: Path) -> None:

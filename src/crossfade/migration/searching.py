@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput, StoreError
 from crossfade.migration.columns import STATE, VECTOR
 from crossfade.migration.journal import LIFTED, Journal, need_journal
+from crossfade.migration.opening import check_opened, open_migrating
 from crossfade.spaces import fit_dim
 from crossfade.stores import Hit, Store
 from crossfade.stores.rows import matrix, similarities
@@ -39,14 +41,17 @@ def on_old(upgrade: Upgrade, mapped: Float) -> Float:
 
 
 class Searcher:
-    """Searches a store that is being migrated.
+    """Searches a store that is being migrated, given open or by its address.
 
     `refresh` is how long, in seconds, it trusts what it last saw of the migration's stage and of
     rows that are not lifted yet.
     """
 
-    def __init__(self, store: Store, upgrade: Upgrade, *, refresh: float = 1.0) -> None:
-        self.store, self.upgrade, self.refresh = store, upgrade, refresh
+    def __init__(
+        self, store: Store | str | Path, upgrade: Upgrade, *, refresh: float = 1.0
+    ) -> None:
+        self.store = open_migrating(store) if isinstance(store, (str, Path)) else store
+        self.upgrade, self.refresh = upgrade, refresh
         self._journal: Journal | None = None
         self._seen = self._counted = -1e9
         self._late = False
@@ -145,6 +150,7 @@ class Searcher:
                     where=self.store.name,
                     step="load the upgrade named by: crossfade migrate status",
                 )
+            check_opened(journal, self.store)
             self._journal, self._seen = journal, now
         return self._journal
 

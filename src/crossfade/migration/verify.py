@@ -10,7 +10,6 @@ import numpy as np
 
 from crossfade.backfill.folder import load_plan
 from crossfade.embedders import Embedder, embed_checked
-from crossfade.migration.ahead import ahead
 from crossfade.migration.batch import Batch, damaged
 from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, STATE, SUM, VECTOR
 from crossfade.migration.forward import Progress
@@ -22,6 +21,7 @@ from crossfade.migration.through import Queries, measure_through
 from crossfade.stores import Id, Store
 from crossfade.stores.contract import ROWS
 from crossfade.stores.rows import matrix
+from crossfade.threads import ahead
 from crossfade.upgrade import Upgrade
 
 SAMPLE = 1000

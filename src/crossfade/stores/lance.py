@@ -37,7 +37,7 @@ from crossfade.stores.lance_fragments import SPARE, is_conflict, tidy
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, check_name, check_where
 from crossfade.stores.rows import in_order, one_batch, score
-from crossfade.stores.values import FileValues
+from crossfade.stores.values import FileValues, beside
 
 # Below this many rows a scan is as fast as an index and exact.
 _INDEX_FROM_ROWS = 50_000
@@ -276,7 +276,7 @@ class LanceStore:
 
     def _beside(self, what: str) -> Path:
         """A file of ours next to the table, so that the table's own folder stays Lance's."""
-        return self.path.with_name(f".{self.path.stem}.crossfade.{what}")
+        return beside(self.path, what)
 
     def _indexed(self, dataset: Any) -> set[str]:
         return {name for index in dataset.describe_indices() for name in index.field_names}

@@ -36,6 +36,7 @@ from crossfade.stores.rows import one_batch
 from crossfade.stores.values import FileValues
 
 SIDE = "_crossfade"
+VALUES = f"{SIDE}/values.json"
 _TRIES = 20
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class ParquetStore:
         self.id = check_name(id or "id", "column")
         self._base = Base(self.path, self.id)
         self._side = Sidecar(self.path / SIDE)
-        self._values = FileValues(self.path / SIDE / "values.json")
+        self._values = FileValues(self.path / VALUES)
         files = self._base.now().files
         self.vector = check_name(vector or _the_vector(files[0].schema, files[0].path), "column")
         for file in files:

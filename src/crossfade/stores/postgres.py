@@ -26,6 +26,7 @@ from crossfade.stores.pgcatalog import Catalog, columns_of, index_state, read_ca
 from crossfade.stores.pgcopy import Kind, gathered, scattered
 from crossfade.stores.pgpromote import promote
 from crossfade.stores.pgsession import Connection, Session, sql
+from crossfade.stores.pgstate import value_of
 from crossfade.stores.pgstatements import Said, Statements
 from crossfade.stores.pgwrite import Writing
 from crossfade.stores.rows import in_order
@@ -186,14 +187,7 @@ class PostgresStore:
         return self.vector
 
     def get(self, key: str) -> str | None:
-        there = sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(
-            sql.Literal(self._words.say("{state}").as_string(None))
-        )
-        if not self._session.run(there)[0][0]:
-            return None
-        ask = "SELECT value FROM {state} WHERE store = {store} AND key = {key}"
-        rows = self._session.run(self._words.say(ask, key=sql.Literal(key)))
-        return str(rows[0][0]) if rows else None
+        return value_of(self._session, self._words, key)
 
     def put(self, key: str, value: str | None) -> None:
         make = (

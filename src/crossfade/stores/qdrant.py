@@ -17,7 +17,6 @@ when there is a named one beside them; local mode does not, so it is refused the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -41,11 +40,17 @@ from crossfade.stores.qdrant_rows import (
     values_of,
     vectors_of,
 )
-from crossfade.stores.qdrant_state import State
+from crossfade.stores.qdrant_state import State, named
+from crossfade.stores.qdrant_vector import (
+    params_of,
+    real_name,
+    refuse_unnamed,
+    the_metric,
+    the_vector,
+)
 from crossfade.stores.rows import matrix
 
-_METRICS: dict[str, Metric] = {"Cosine": "cosine", "Euclid": "l2", "Dot": "dot"}
-_ADDED, _PROMOTING = "columns", "promoting"
+_PROMOTING = "promoting"
 _SAMPLE = 100
 
 
@@ -66,7 +71,6 @@ class QdrantStore:
     ) -> None:
         self._collection = check_collection(collection)
         self._place = connect(url)
-        self._real = UNNAMED
         self.name = f"{self._place.name}#{collection}"
         try:
             if id not in (None, self.id):
@@ -79,8 +83,12 @@ class QdrantStore:
             with telling(self.name):
                 if not self._client.collection_exists(collection):
                     raise BadInput("there is no such collection", where=self.name)
-            self.vector = self._the_vector(vector)
-            self.metric: Metric = self._the_metric(metric)
+            vectors, promoting = self._points.vectors(), self._state.get(_PROMOTING)
+            self.vector = the_vector(vectors, vector, promoting, self.name)
+            # What Qdrant itself calls the old vector.
+            self._real = real_name(vectors, self.vector)
+            found = params_of(vectors, self._real)
+            self.metric: Metric = the_metric(found, self.vector, metric, self.name)
         except BaseException:
             self._place.close()
             raise
@@ -99,10 +107,10 @@ class QdrantStore:
             id=self.id,
             id_type="text" if some and isinstance(some[0].id, str) else "integer",
             vector=self.vector,
-            dim=self._dim(vectors),
+            dim=int(params_of(vectors, self._real).size),
             metric=self.metric,
             columns=(self.id, self.vector, *own),
-            added=tuple(self._added()),
+            added=tuple(self._state.columns()),
             indexed=tuple(vectors) if info.indexed_vectors_count else (),
         )
 
@@ -124,12 +132,13 @@ class QdrantStore:
         return self._batch(self._points.given(ids), columns)
 
     def add_columns(self, columns: Sequence[Column]) -> None:
-        added = self._added()
+        added = self._state.columns()
         for column in columns:
             if check_name(column.name) in added:
                 continue
             if column.kind == "vector":
-                self._refuse_unnamed()
+                if self._real == UNNAMED and self._place.folder is not None:
+                    refuse_unnamed(self.name)
                 distance = self._points.vectors()[self._real].distance
                 self._points.create_vector(column.name, column.dim, distance)
             elif self._place.folder is None:
@@ -137,20 +146,20 @@ class QdrantStore:
                 with telling(self.name):
                     self._client.create_payload_index(self._collection, column.name, schema)
             added[column.name] = column
-        self._remember(added)
+        self._state.remember(added)
 
     def drop_columns(self, names: Sequence[str]) -> None:
-        added, vectors = self._added(), self._points.vectors()
+        added, vectors = self._state.columns(), self._points.vectors()
         for name in names:
             # A vector may be there and not yet be noted, if its making was cut short.
             if name in vectors and name.startswith(PREFIX):
                 self._points.delete_vector(name)
             elif name in added and added[name].kind != "vector":
                 self._points.drop_field(name, indexed=self._place.folder is None)
-        self._remember({n: c for n, c in added.items() if n not in names})
+        self._state.remember({n: c for n, c in added.items() if n not in names})
 
     def write(self, rows: pa.RecordBatch) -> int:
-        added = self._added()
+        added = self._state.columns()
         vectors = {n: matrix(rows[n]) for n, c in added.items() if c.kind == "vector"}
         fields = {n: rows[n].to_pylist() for n, c in added.items() if c.kind != "vector"}
         ids = [point_id(key) for key in rows[self.id].to_pylist()]
@@ -237,10 +246,10 @@ class QdrantStore:
         return self.vector
 
     def get(self, key: str) -> str | None:
-        return self._state.get(f"value/{key}")
+        return self._state.get(named(key))
 
     def put(self, key: str, value: str | None) -> None:
-        self._state.put(f"value/{key}", value)
+        self._state.put(named(key), value)
 
     def lock(self) -> AbstractContextManager[None]:
         if self._place.folder is None:
@@ -272,60 +281,13 @@ class QdrantStore:
     def close(self) -> None:
         self._place.close()
 
-    def _the_vector(self, wanted: str | None) -> str:
-        """The name of the old vectors, and in `_real` the one that Qdrant has for them."""
-        vectors = self._points.vectors()
-        own = [name or "vector" for name in vectors if not name.startswith(PREFIX)]
-        name = wanted or self._state.get(_PROMOTING)
-        if name is None:
-            if len(own) != 1:
-                raise BadInput(
-                    f"has {len(own)} vectors" if own else "has no vectors",
-                    where=self.name,
-                    step=f"name one with --vector: {', '.join(own)}",
-                )
-            name = own[0]
-        # While it is being promoted the old vector may be gone for a moment.
-        if name not in own and name != self._state.get(_PROMOTING):
-            raise BadInput(
-                f"has no vector {name!r}", where=self.name, step=f"its vectors are {', '.join(own)}"
-            )
-        self._real = UNNAMED if name == "vector" and name not in vectors else name
-        return name
-
-    def _refuse_unnamed(self) -> None:
-        if self._real == UNNAMED and self._place.folder is not None:
-            raise BadInput(
-                "local mode takes no vectors without a name beside named ones, "
-                "and the application could not insert rows",
-                where=self.name,
-                step="make the collection with a named vector, or run a Qdrant server",
-            )
-
-    def _the_metric(self, wanted: Metric | None) -> Metric:
-        vectors = self._points.vectors()
-        params = vectors.get(self._real) or next(iter(vectors.values()))
-        metric = _METRICS.get(params.distance.value)
-        if metric is None or params.multivector_config is not None:
-            raise BadInput(
-                f"compares {self.vector!r} in a way that is not known here",
-                where=self.name,
-                step="use one vector a point, with Cosine, Euclid or Dot",
-            )
-        if wanted not in (None, metric):
-            raise BadInput(f"compares by {metric}, not by {wanted}", where=self.name)
-        return metric
-
-    def _dim(self, vectors: dict[str, Any]) -> int:
-        return int((vectors.get(self._real) or next(iter(vectors.values()))).size)
-
     def _called(self, column: str) -> str:
         """Qdrant's own name of a vector."""
         return self._real if column == self.vector else column
 
     def _batch(self, records: Sequence[Any], columns: Sequence[str]) -> pa.RecordBatch:
         """Points as the contract wants them: (id, *columns, TOKEN)."""
-        vectors, added = self._points.vectors(), self._added()
+        vectors, added = self._points.vectors(), self._state.columns()
         out: dict[str, Any] = {self.id: pa.array([record.id for record in records])}
         for name in columns:
             if name == self.vector or name in vectors:
@@ -334,13 +296,5 @@ class QdrantStore:
             elif name != self.id:
                 kind = added[name].arrow if name in added else None
                 out[name] = values_of(records, name, kind, self.name)
-        out[TOKEN] = tokens(records, self._real, self._dim(vectors))
+        out[TOKEN] = tokens(records, self._real, int(params_of(vectors, self._real).size))
         return pa.RecordBatch.from_pydict(out)
-
-    def _added(self) -> dict[str, Column]:
-        told = json.loads(self._state.get(_ADDED) or "[]")
-        return {name: Column(name, kind, dim) for name, kind, dim in told}
-
-    def _remember(self, added: dict[str, Column]) -> None:
-        told = [[c.name, c.kind, c.dim] for c in added.values()]
-        self._state.put(_ADDED, json.dumps(told) if told else None)

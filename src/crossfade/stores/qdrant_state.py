@@ -8,6 +8,7 @@ to within half the time of a lease.
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 import time
@@ -17,11 +18,27 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from crossfade.errors import StoreError
+from crossfade.stores.contract import Column
 from crossfade.stores.locking import held_by_other
-from crossfade.stores.qdrant_place import Place, telling
+from crossfade.stores.qdrant_place import Place, connect, telling
 
 COLLECTION = "crossfade_state"
+_ADDED = "columns"
 LEASE_SECONDS = 60.0
+
+
+def named(key: str) -> str:
+    """The name under which a value of a migration is kept, apart from the store's own."""
+    return f"value/{key}"
+
+
+def value_in(url: str, collection: str, key: str) -> str | None:
+    """The value that is kept for a collection, whatever its vectors."""
+    place = connect(url)
+    try:
+        return State(place, collection).get(named(key))
+    finally:
+        place.close()
 
 
 class State:
@@ -48,6 +65,16 @@ class State:
                 self.client.delete(COLLECTION, models.PointIdsList(points=[self._point(key)]))
             else:
                 self._write(key, {"value": value})
+
+    def columns(self) -> dict[str, Column]:
+        """The columns that were added, in their order."""
+        told = json.loads(self.get(_ADDED) or "[]")
+        return {name: Column(name, kind, dim) for name, kind, dim in told}
+
+    def remember(self, added: dict[str, Column]) -> None:
+        """These columns and no others."""
+        told = [[c.name, c.kind, c.dim] for c in added.values()]
+        self.put(_ADDED, json.dumps(told) if told else None)
 
     @contextmanager
     def lease(self, seconds: float = LEASE_SECONDS) -> Iterator[None]:

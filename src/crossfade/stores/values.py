@@ -9,6 +9,15 @@ from crossfade.errors import StoreError
 from crossfade.files import replacing
 
 
+def beside(table: Path, what: str) -> Path:
+    """A file of ours next to a table that is a folder, which stays its owner's.
+
+    >>> beside(Path("shop/items.lance"), "json").as_posix()
+    'shop/.items.crossfade.json'
+    """
+    return table.with_name(f".{table.stem}.crossfade.{what}")
+
+
 class FileValues:
     """Texts by name, kept in a file.
 

@@ -1,0 +1,110 @@
+"""Opening a store with the columns its migration goes by: after `start` nobody names them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from crossfade.errors import BadInput, MissingExtra
+from crossfade.migration.columns import VECTOR
+from crossfade.migration.journal import KEY, OVER, Journal, load_journal, read_journal
+from crossfade.stores import Metric, Store, open_store
+from crossfade.stores.address import Address
+from crossfade.stores.opening import kept_value
+
+_NAMES = ("id", "vector", "metric")
+
+
+def open_migrating(
+    place: str | Path,
+    *,
+    id: str | None = None,
+    vector: str | None = None,
+    metric: Metric | None = None,
+) -> Store:
+    """Open a store with the columns its migration has written down.
+
+    A store that was never migrated needs `id` and `vector` where they cannot be told. While a
+    migration is under way what is given must be what it was started with; once it is over, what
+    is given counts.
+
+    >>> import lance, pyarrow as pa, tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "items.lance"
+    >>> vectors = pa.array([[1.0, 0.0]], pa.list_(pa.float32(), 2))
+    >>> _ = lance.write_dataset(pa.table({"id": [7], "vector": vectors}), path)
+    >>> open_migrating(path).vector
+    'vector'
+    """
+    asked: dict[str, Any] = {"id": id, "vector": vector, "metric": metric}
+    given = {name: value for name, value in asked.items() if value is not None}
+    try:
+        store = open_store(place, **given)
+    except MissingExtra:
+        raise
+    except BadInput:
+        # Its columns cannot be told, or are not what they were: the journal may know them.
+        text = kept_value(place, KEY)
+        if text is None:
+            raise
+        return _by(read_journal(text, Address.of(place).name), place, given)
+    try:
+        journal = load_journal(store)
+        if journal is None or _fits(store, journal, given):
+            return store
+    except BaseException:
+        store.close()
+        raise
+    store.close()
+    return _by(journal, place, given)
+
+
+def check_columns(
+    journal: Journal, where: object, given: dict[str, Any], step: str = "leave it out"
+) -> None:
+    """Refuse other columns than those of the migration that is under way."""
+    if journal.stage in OVER:
+        return
+    for name, value in given.items():
+        known = getattr(journal, name)
+        if value != known:
+            raise BadInput(
+                f"its migration goes by the {name} {known!r}, not {value!r}",
+                where=where,
+                step=f"{step}, or roll back and start again",
+            )
+
+
+def check_opened(journal: Journal, store: Store) -> None:
+    """Refuse a store that somebody has opened with other columns."""
+    check_columns(journal, store.name, _columns(store), "open it with open_migrating")
+
+
+def _columns(store: Store) -> dict[str, Any]:
+    return {name: getattr(store, name) for name in _NAMES}
+
+
+def _fits(store: Store, journal: Journal, given: dict[str, Any]) -> bool:
+    """Whether the store was opened as the journal says; rolled back, it is its own again."""
+    check_columns(journal, store.name, given)
+    return journal.stage == "rolled back" or _columns(store) == _wanted(journal, given)
+
+
+def _wanted(journal: Journal, given: dict[str, Any]) -> dict[str, Any]:
+    return {name: getattr(journal, name) for name in _NAMES} | given
+
+
+def _by(journal: Journal, place: str | Path, given: dict[str, Any]) -> Store:
+    check_columns(journal, Address.of(place).name, given)
+    wanted = _wanted(journal, given)
+    try:
+        return open_store(place, **wanted)
+    except BadInput:
+        if journal.stage == "finished":
+            # The application has made other columns since.
+            return open_store(place, **given)
+        if journal.stage != "finishing":
+            raise
+    # Between two acts of `finish` the old column may be gone already.
+    store = open_store(place, **wanted | {"vector": VECTOR})
+    store.vector = journal.vector
+    return store

@@ -1,0 +1,113 @@
+"""Backfilling a store: the plan's order, blend and share, stopped and gone on with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.migration.conftest import ROWS, Function, shared_of
+
+from crossfade.backfill.blend import blend
+from crossfade.errors import BadInput
+from crossfade.migration import Wanted
+
+
+def test_backfill_writes_the_blend_in_the_plans_order_up_to_its_share(world, lifted, plan_folder):
+    embedder = Function(world.models)
+    done = lifted.backfill(embedder, Wanted(plan=plan_folder, labels="kind", share=0.4, batch=32))
+    assert done.written == done.new == int(0.4 * ROWS)
+    assert len(embedder.asked) == done.written
+    found = shared_of(lifted)
+    new = [key for key, (state, _) in found.items() if state == "new"]
+    assert sorted(new) == sorted(embedder.asked)
+    old = world.models.old([world.texts[key] for key in new])
+    fresh = world.models.new([world.texts[key] for key in new])
+    expected = blend(world.upgrade.backward(fresh), world.upgrade.forward(old), 0.7)
+    np.testing.assert_allclose([found[key][1] for key in new], expected, atol=1e-6)
+    status = lifted.status()
+    assert (status.new, status.forward, status.stage) == (120, 180, "backfilling")
+    assert status.quality is not None
+    # The order is the nearest to their group's mean first, as the plan says.
+    again = lifted.backfill(embedder, Wanted(share=0.4))
+    assert again.written == 0
+
+
+def test_items_store_what_the_plan_says_for_their_place(world, lifted, plan_folder, tmp_path):
+    import json
+    import shutil
+
+    from crossfade.backfill.blend import Blend, stored
+    from crossfade.migration.order import ids_of
+
+    mine = tmp_path / "plan"
+    shutil.copytree(plan_folder, mine, ignore=shutil.ignore_patterns("orders"))
+    plan = json.loads((mine / "plan.json").read_text())
+    (mine / "plan.json").write_text(json.dumps(plan | {"blend": 1.0, "last_blend": 0.2}))
+    lifted.backfill(Function(world.models), Wanted(plan=mine, labels="kind", share=0.5))
+    order = [key for ids in ids_of(next(mine.glob("orders/*.parquet"))) for key in ids]
+    first, later = order[0], order[ROWS // 2 - 1]
+    texts = [world.texts[first], world.texts[later]]
+    mapped = world.upgrade.backward(world.models.new(texts))
+    liftings = world.upgrade.forward(world.models.old(texts))
+    shares = np.array([0, (ROWS // 2 - 1) / ROWS])
+    expected = stored(mapped, liftings, Blend(1.0, 0.2), shares)
+    found = shared_of(lifted)
+    np.testing.assert_allclose([found[first][1], found[later][1]], expected, atol=1e-6)
+    assert lifted.verify(embedder=Function(world.models)).passed
+
+
+def test_a_share_of_no_whole_number_of_rows_is_reached_all_the_same(world, lifted, plan_folder):
+    wanted = Wanted(plan=plan_folder, labels="kind", share=0.119)
+    assert lifted.backfill(Function(world.models), wanted).new == 35
+    assert "verify" in lifted.status().next
+
+
+def test_backfill_goes_on_where_it_stopped(world, lifted, plan_folder):
+    first, whole = Function(world.models), Function(world.models)
+    lifted.backfill(first, Wanted(plan=plan_folder, labels="kind", share=1.0, items=50, batch=16))
+    assert len(first.asked) == 50
+    lifted.backfill(whole, Wanted(share=1.0, batch=16))
+    assert sorted(first.asked + whole.asked) == list(range(ROWS))
+    verified = lifted.verify(embedder=Function(world.models))
+    assert verified.passed, verified
+    assert "embedded again" in [check.name for check in verified.checks]
+
+
+def test_backfill_stops_when_told(world, lifted, plan_folder):
+    turns = iter([False, False, True])
+    done = lifted.backfill(
+        Function(world.models),
+        Wanted(plan=plan_folder, labels="kind", share=1.0, batch=10),
+        stop=lambda: next(turns),
+    )
+    assert done.written == 20
+    assert "stop" in done.why
+
+
+def test_rows_of_the_pairs_are_filled_first_at_no_cost(world, lifted, plan_folder, tmp_path):
+    from crossfade.embedders import VectorFile
+
+    known = [3, 14, 15, 92]
+    new = world.models.new([world.texts[key] for key in known])
+    np.savez(tmp_path / "known.npz", ids=np.array(known), vectors=new)
+    embedder = Function(world.models)
+    done = lifted.backfill(
+        embedder,
+        Wanted(plan=plan_folder, labels="kind", share=0.1),
+        known=VectorFile(tmp_path / "known.npz"),
+    )
+    assert done.at_no_cost == 4
+    assert done.new == 30
+    assert not set(known) & set(embedder.asked)
+    assert {key for key, (s, _) in shared_of(lifted).items() if s == "new"} >= set(known)
+
+
+def test_a_plan_that_changed_meanwhile_is_refused(world, lifted, plan_folder, tmp_path):
+    import shutil
+
+    mine = tmp_path / "plan"
+    shutil.copytree(plan_folder, mine)
+    lifted.backfill(Function(world.models), Wanted(plan=mine, labels="kind", share=0.1))
+    text = (mine / "plan.json").read_text()
+    (mine / "plan.json").write_text(text.replace('"blend": 0.7', '"blend": 0.5'))
+    with pytest.raises(BadInput, match="has changed since"):
+        lifted.backfill(Function(world.models), Wanted(share=0.2))

@@ -1,0 +1,90 @@
+"""An application that goes on working: rows that come, change and go during a migration."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.migration.conftest import ROWS, Function, shared_of, texts_of
+
+from crossfade.backfill.blend import blend
+from crossfade.migration import Wanted
+
+
+def test_rows_that_come_later_are_found_at_once_and_lifted_by_the_next_forward(world, lifted):
+    text = texts_of(1, seed=55)
+    world.app.insert([9000], text, [0], world.models.old(text))
+    query = world.models.new(text)[0]
+    searcher = lifted.searcher(refresh=0.0)
+    found = searcher.search(query, k=20)
+    assert 9000 in [hit.id for hit in found]
+    assert lifted.status().late == 1
+    assert "forward" in lifted.status().next
+    assert lifted.forward().written == 1
+    again = searcher.search(query, k=20)
+    assert [hit.id for hit in again] == [hit.id for hit in found]
+    np.testing.assert_allclose([h.score for h in again], [h.score for h in found], atol=1e-5)
+    assert lifted.status().late == 0
+
+
+def test_rows_that_changed_are_lifted_again_and_backfilled_with_what_they_are(
+    world, lifted, plan_folder, tmp_path
+):
+    from crossfade.embedders import VectorFile
+
+    text = texts_of(1, seed=66)
+    world.app.change(7, text[0], world.models.old(text)[0])
+    assert not lifted.verify().passed
+    assert lifted.forward().written == 1
+    assert lifted.verify().passed
+    everything = list(range(ROWS))
+    stale = world.models.new([world.texts[key] for key in everything])
+    np.savez(tmp_path / "vectors.npz", ids=np.array(everything), vectors=stale)
+    made_before = VectorFile(tmp_path / "vectors.npz")
+    done = lifted.backfill(made_before, Wanted(plan=plan_folder, labels="kind", share=1.0))
+    assert done.new == ROWS - 1
+    assert done.without_vector == 1
+    assert shared_of(lifted)[7][0] == "forward"
+    lifted.backfill(Function(world.models), Wanted(share=1.0))
+    expected = blend(
+        world.upgrade.backward(world.models.new(text)),
+        world.upgrade.forward(world.models.old(text)),
+        0.7,
+    )
+    np.testing.assert_allclose(shared_of(lifted)[7][1], expected[0], atol=1e-6)
+
+
+def test_a_row_that_changes_while_it_is_embedded_gets_no_stale_vector(world, lifted, plan_folder):
+    text = texts_of(1, seed=77)
+
+    class Slow(Function):
+        def embed(self, ids, sources):
+            if 7 in ids and 7 not in self.asked:
+                world.app.change(7, text[0], world.models.old(text)[0])
+            return super().embed(ids, sources)
+
+    lifted.backfill(
+        Slow(world.models), Wanted(plan=plan_folder, labels="kind", share=1.0, batch=50)
+    )
+    expected = blend(
+        world.upgrade.backward(world.models.new(text)),
+        world.upgrade.forward(world.models.old(text)),
+        0.7,
+    )
+    np.testing.assert_allclose(shared_of(lifted)[7][1], expected[0], atol=1e-6)
+    assert lifted.verify().passed
+
+
+def test_rows_deleted_on_the_way_do_not_come_back(world, lifted, plan_folder):
+    class Deleting(Function):
+        def embed(self, ids, sources):
+            if 20 in ids and 20 not in self.asked:
+                world.app.delete(20)
+            return super().embed(ids, sources)
+
+    world.app.delete(10)
+    lifted.backfill(
+        Deleting(world.models), Wanted(plan=plan_folder, labels="kind", share=1.0, batch=50)
+    )
+    assert set(shared_of(lifted)) == set(range(ROWS)) - {10, 20}
+    assert lifted.verify().passed
+    lifted.finish()
+    assert lifted.store.describe().rows == ROWS - 2
