@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from benchmarks.machine import machine
 from crossfade import Upgrade
-from crossfade.cli.gently import give_way
+from crossfade.cli.gently import SHARE, give_way
 from crossfade.files.arrow import to_arrow
 from crossfade.migration import Migration, Searcher, Wanted, open_migrating
 from crossfade.migration.columns import VECTOR
@@ -231,7 +231,7 @@ def backfilling(place: str, upgrade: str, plan: str, new: str, pace: float | Non
     begin = time.monotonic()
     filled = migration.backfill(
         Paced(np.load(new), pace),
-        Wanted(plan=Path(plan), share=1.0),
+        Wanted(plan=Path(plan), share=1.0, processors=SHARE),
         stop=lambda: time.monotonic() - begin > seconds,
     )
     migration.close()

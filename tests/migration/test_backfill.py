@@ -7,7 +7,7 @@ import pytest
 from tests.migration.conftest import ROWS, Function, shared_of
 
 from crossfade.backfill.blend import blend
-from crossfade.errors import BadInput
+from crossfade.errors import BadInput, EmbedderError
 from crossfade.migration import Wanted
 
 
@@ -111,3 +111,34 @@ def test_a_plan_that_changed_meanwhile_is_refused(world, lifted, plan_folder, tm
     (mine / "plan.json").write_text(text.replace('"blend": 0.7', '"blend": 0.5'))
     with pytest.raises(BadInput, match="has changed since"):
         lifted.backfill(Function(world.models), Wanted(share=0.2))
+
+
+def test_a_slow_models_vectors_are_written_bit_by_bit_in_the_order(
+    world, lifted, plan_folder, monkeypatch
+):
+    monkeypatch.setattr("crossfade.migration.backfill._SECONDS", 0.0)
+    monkeypatch.setattr("crossfade.migration.backfill.ASKED", 10)
+    slow, quick = Function(world.models), Function(world.models)
+    lifted.backfill(slow, Wanted(plan=plan_folder, labels="kind", share=0.2))
+    assert len(slow.asked) == len(set(slow.asked)) == ROWS // 5
+    monkeypatch.undo()
+    lifted.backfill(quick, Wanted(share=1.0))
+    assert sorted(slow.asked + quick.asked) == list(range(ROWS))
+    assert lifted.verify(embedder=Function(world.models)).passed
+
+
+def test_what_was_embedded_before_a_failure_is_written(world, lifted, plan_folder, monkeypatch):
+    monkeypatch.setattr("crossfade.migration.backfill.ASKED", 10)
+
+    class Failing(Function):
+        def embed(self, ids, sources):
+            if len(self.asked) == 30:
+                raise EmbedderError("the model is gone", where="here")
+            return super().embed(ids, sources)
+
+    failing = Failing(world.models)
+    with pytest.raises(EmbedderError, match="the model is gone"):
+        lifted.backfill(failing, Wanted(plan=plan_folder, labels="kind", share=0.5))
+    found = shared_of(lifted)
+    assert sorted(k for k, (state, _) in found.items() if state == "new") == sorted(failing.asked)
+    assert len(failing.asked) == 30

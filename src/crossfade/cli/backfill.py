@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from crossfade.cli.gently import FullSpeed, give_way
+from crossfade.cli.gently import SHARE, FullSpeed, give_way
 from crossfade.cli.interrupt import stopping
 from crossfade.cli.migrating import (
     AsJson,
@@ -112,7 +112,8 @@ def backfill(
         if settings != EndpointSettings():
             settings = replace(settings, already_spent=migration.journal.spent)
         embedder = open_embedder(embed, endpoint=settings)
-        wanted = Wanted(plan, source, share, items, labels, priority, batch)
+        processors = 1.0 if full_speed else SHARE
+        wanted = Wanted(plan, source, share, items, labels, priority, batch, processors)
         if dry_run:
             told = migration.backfill_outlook(embedder, wanted)
             for warning in told["warnings"]:

@@ -11,6 +11,8 @@ FullSpeed = Annotated[
     bool,
     typer.Option("--full-speed", help="Compete with other programs as an equal."),
 ]
+# Of all processors, for reading and writing rows; a model takes what it needs.
+SHARE = 0.1
 # About a tenth of the processor's time beside a program that wants all of it; all of it otherwise.
 _NICE = 10
 

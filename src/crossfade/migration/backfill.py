@@ -23,13 +23,16 @@ from crossfade.migration.columns import HASH_LENGTH, NEW, STATE, VECTOR
 from crossfade.migration.forward import Progress, Stop, parts
 from crossfade.migration.journal import Backfill, Journal, save_journal
 from crossfade.migration.order import ids_of, order_of, placed, places_of, plan_hash
+from crossfade.migration.resting import Resting
 from crossfade.stores import Id, Store
 from crossfade.upgrade import Upgrade
 
 # A store writes a few large batches with less work than many small ones, and searches beside it
 # are the slower the more it works. A model is asked for fewer at a time: its memory may be small.
-BATCH = 1024
+BATCH = 4096
 ASKED = 256
+# What a slow model has made by then is written: a kill costs no more than that.
+_SECONDS = 5.0
 Placed = tuple[Id, int]
 _ATTEMPTS = 5
 
@@ -63,6 +66,8 @@ class Wanted:
     labels: str | None = None
     priority: str | None = None
     batch: int = BATCH
+    processors: float = 1.0
+    """The share of this machine that reading and writing may take, not counting the model."""
 
 
 def prepare(
@@ -109,6 +114,8 @@ def prepare(
             where=store.name,
             step="name its column with --source",
         )
+    if not 0 < wanted.processors <= 1:
+        raise BadInput(f"a share of {wanted.processors} of the processors", step="use 0.01 to 1")
     if wanted.share is not None and not 0 <= wanted.share <= 1:
         raise BadInput(f"a share of {wanted.share}", step="use a number from 0 to 1")
     order = order_of(
@@ -207,6 +214,7 @@ class _Run:
         self.columns = [*Batch.columns(store, journal.source), *named]
         self.first = done.new
         self.why = ""
+        self.resting = Resting(wanted.processors)
 
     def all_of(self, embedder: Embedder, ids: Iterator[Placed], *, free: bool) -> None:
         """Go through `ids`; rows that could not be written get another turn at the end."""
@@ -219,14 +227,17 @@ class _Run:
             turn = ids if attempt == 0 else iter(again)
             again = []
             for part in parts(turn, size):
-                at = dict(part)
-                if self._enough(free):
-                    return
-                try:
-                    again += self._some(embedder, at, free)
-                except BudgetSpent as spent:
-                    self.why = spent.cause
-                    return
+                rest = dict(part)
+                while rest:
+                    if self._enough(free):
+                        return
+                    try:
+                        with self.resting.after(self.stop):
+                            changed, rest = self._some(embedder, rest, free)
+                    except BudgetSpent as spent:
+                        self.why = spent.cause
+                        return
+                    again += changed
             if not again:
                 return
         self.done.left += len(again)
@@ -244,8 +255,13 @@ class _Run:
             self.why = f"the limit of {self.wanted.items:,} items"
         return bool(self.why)
 
-    def _some(self, embedder: Embedder, at: dict[Id, int], free: bool) -> list[Placed]:
-        """Embed and write what is due of these ids; gives those that changed in between."""
+    def _some(
+        self, embedder: Embedder, at: dict[Id, int], free: bool
+    ) -> tuple[list[Placed], dict[Id, int]]:
+        """Embed and write what is due of these ids.
+
+        Gives those that changed in between, and those that it did not come to.
+        """
         rows = self.store.read(list(at), self.columns)
         batch = Batch.of(self.store, rows, self.journal.source)
         due = ~batch.unusable & ~(batch.state(NEW) & ~batch.stale(self.ours))
@@ -266,8 +282,9 @@ class _Run:
         due &= np.cumsum(due) <= room
         todo = batch.take(due)
         if not len(todo):
-            return []
+            return [], {}
         new, failure = self._embedded(embedder, todo)
+        rest = {key: at[key] for key in todo.ids[len(new) :]}
         todo = todo.take(np.arange(len(todo)) < len(new))
         mapped, lifted = self.upgrade.backward(new), self.upgrade.forward(todo.old)
         places = np.array([at[key] for key in todo.ids])
@@ -284,7 +301,7 @@ class _Run:
             self.progress(self.done.new - self.first, max(0, self.goal - self.first))
         if failure is not None:
             raise failure
-        return [(key, at[key]) for key in todo.ids] if written < len(todo) else []
+        return [(key, at[key]) for key in todo.ids] if written < len(todo) else [], rest
 
     def _embedded(
         self, embedder: Embedder, todo: Batch
@@ -296,13 +313,15 @@ class _Run:
         ids = todo.ids
         texts = todo.rows[self.text].to_pylist() if embedder.needs_source else None
         found: list[NDArray[np.float32]] = []
+        begin = time.monotonic()
         for first in range(0, len(ids), ASKED):
             some = slice(first, first + ASKED)
-            if found and self.stop():
+            if found and (self.stop() or time.monotonic() - begin > _SECONDS):
                 break
             try:
                 of = None if texts is None else texts[some]
-                found.append(embed_checked(embedder, ids[some], of, self.upgrade.new_dim_))
+                with self.resting.apart():
+                    found.append(embed_checked(embedder, ids[some], of, self.upgrade.new_dim_))
             except CrossfadeError as failure:
                 if not found:
                     raise

@@ -33,7 +33,19 @@ from crossfade.stores.contract import (
     Work,
 )
 from crossfade.stores.lance_columns import can_write_columns, write_columns
-from crossfade.stores.lance_fragments import SPARE, is_conflict, tidy
+from crossfade.stores.lance_fragments import SPARE, enter_moved, tidy
+from crossfade.stores.lance_words import (
+    first_line,
+    indexed,
+    is_text,
+    listed,
+    literal,
+    quoted,
+    telling,
+    the_id,
+    the_vector,
+)
+from crossfade.stores.lance_writes import write_batch
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, check_name, check_where
 from crossfade.stores.rows import in_order, one_batch, score
@@ -58,21 +70,22 @@ class LanceStore:
     ) -> None:
         self.path = Path(path)
         self.name = str(path)
+        self._moved = 0
         self._values = FileValues(self._beside("json"))
         if not (self.path / "_versions").is_dir():
             raise BadInput("is not a LanceDB table", where=path, step="name DIR/TABLE.lance")
         schema = self._now().schema
-        self.id = check_name(id or _the_id(schema, self.name), "column")
-        self.vector = check_name(vector or _the_vector(schema, self.name), "column")
+        self.id = check_name(id or the_id(schema, self.name), "column")
+        self.vector = check_name(vector or the_vector(schema, self.name), "column")
         for name in (self.id, self.vector):
             if name not in schema.names:
-                raise BadInput(f"has no column {name!r}", where=path, step=_columns(schema))
+                raise BadInput(f"has no column {name!r}", where=path, step=listed(schema))
         kind = schema.field(self.id).type
-        if not (pa.types.is_integer(kind) or _is_text(kind)):
+        if not (pa.types.is_integer(kind) or is_text(kind)):
             raise BadInput(f"ids are {kind}", where=path, step="use integer or text ids")
-        self._text_ids = _is_text(kind)
+        self._text_ids = is_text(kind)
         if not is_vector_type(schema.field(self.vector).type):
-            raise BadInput(f"{self.vector!r} holds no vectors", where=path, step=_columns(schema))
+            raise BadInput(f"{self.vector!r} holds no vectors", where=path, step=listed(schema))
         self.metric: Metric = metric or self._index_metric() or "cosine"
 
     def describe(self) -> Description:
@@ -96,7 +109,7 @@ class LanceStore:
             metric=self.metric,
             columns=tuple(n for n in names if not n.startswith(PREFIX)),
             added=tuple(n for n in names if n.startswith(PREFIX)),
-            indexed=tuple(sorted(self._indexed(dataset))),
+            indexed=tuple(sorted(indexed(dataset))),
         )
 
     def stream(
@@ -108,30 +121,30 @@ class LanceStore:
             ids = ids.filter(pc.greater(ids, pa.scalar(after, ids.type)))
         for first in range(0, len(ids), size):
             last = min(first + size, len(ids)) - 1
-            low, high = _literal(ids[first].as_py()), _literal(ids[last].as_py())
+            low, high = literal(ids[first].as_py()), literal(ids[last].as_py())
             table = self._read(
-                f"{_quoted(self.id)} >= {low} AND {_quoted(self.id)} <= {high}", columns
+                f"{quoted(self.id)} >= {low} AND {quoted(self.id)} <= {high}", columns
             )
             if len(table):
                 yield one_batch(table.take(pc.sort_indices(table[self.id])))
 
     def read(self, ids: Sequence[Id], columns: Sequence[str]) -> pa.RecordBatch:
-        wanted = ", ".join(_literal(key) for key in ids) if ids else "NULL"
-        return in_order(self._read(f"{_quoted(self.id)} IN ({wanted})", columns), self.id, ids)
+        wanted = ", ".join(literal(key) for key in ids) if ids else "NULL"
+        return in_order(self._read(f"{quoted(self.id)} IN ({wanted})", columns), self.id, ids)
 
     def add_columns(self, columns: Sequence[Column]) -> None:
         dataset = self._now()
         missing = [c for c in columns if c.name not in dataset.schema.names]
         if missing:
             fields = [pa.field(check_name(c.name), c.arrow) for c in missing]
-            with _telling(self.name):
+            with telling(self.name):
                 dataset.add_columns(pa.schema(fields))
 
     def drop_columns(self, names: Sequence[str]) -> None:
         dataset = self._now()
         there = [name for name in names if name in dataset.schema.names]
         if there:
-            with _telling(self.name):
+            with telling(self.name):
                 dataset.drop_columns(there)
 
     def write(self, rows: pa.RecordBatch) -> int:
@@ -145,26 +158,27 @@ class LanceStore:
         rows = rows.set_column(
             rows.schema.get_field_index(self.id), self.id, rows[self.id].cast(key)
         )
-        merge = dataset.merge_insert(self.id).when_matched_update_all().conflict_retries(0)
         try:
-            written = int(merge.execute(pa.Table.from_batches([rows]))["num_updated_rows"])
+            written = write_batch(dataset, self.path, self.id, rows)
         except (OSError, RuntimeError) as error:
-            if is_conflict(error):
-                return 0
-            raise StoreError(_first_line(error), where=self.name, step="check the disk") from error
+            raise StoreError(first_line(error), where=self.name, step="check the disk") from error
         self._tidy(SPARE)
+        self._moved += written
+        with telling(self.name):
+            if enter_moved(self._now(), self._moved):
+                self._moved = 0
         return written
 
     def write_all(self, columns: Sequence[str], work: Work, *, size: int = ROWS) -> Iterator[int]:
         dataset = self._now()
         added = [name for name in dataset.schema.names if name.startswith(PREFIX)]
         if can_write_columns(dataset):
-            with _telling(self.name):
+            with telling(self.name):
                 yield from write_columns(self._now, self.path, self.id, added, columns, work, size)
 
     def tally(self, column: str) -> dict[str | None, int]:
         dataset = self._now()
-        with _telling(self.name):
+        with telling(self.name):
             values = dataset.to_table(columns=[column])[column]
         return {v["values"]: v["counts"] for v in values.value_counts().to_pylist()}
 
@@ -181,12 +195,12 @@ class LanceStore:
         dataset = self._now()
         terms = []
         for name, values in check_where(where, tuple(dataset.schema.names)).items():
-            terms.append(f"{_quoted(name)} IN ({', '.join(map(_literal, values))})")
+            terms.append(f"{quoted(name)} IN ({', '.join(map(literal, values))})")
         if missing is not None:
-            terms.append(f"{_quoted(missing)} IS NULL")
+            terms.append(f"{quoted(missing)} IS NULL")
         nearest = {"column": column, "q": np.asarray(query, np.float32), "k": k}
         nearest["metric"] = self.metric
-        with _telling(self.name):
+        with telling(self.name):
             found = dataset.scanner(
                 nearest=nearest,
                 # Rows without a vector are left out by the search itself.
@@ -202,10 +216,10 @@ class LanceStore:
     def build_index(self, column: str) -> None:
         self._tidy()
         dataset = self._now()
-        rows = dataset.count_rows(f"{_quoted(column)} IS NOT NULL")
+        rows = dataset.count_rows(f"{quoted(column)} IS NOT NULL")
         if rows < _INDEX_FROM_ROWS:
             return
-        with _telling(self.name):
+        with telling(self.name):
             dataset.create_index(
                 column,
                 "IVF_HNSW_SQ",
@@ -218,7 +232,7 @@ class LanceStore:
         names = self._now().schema.names
         if column in names:
             self.drop_columns([n for n in (self.vector, *drop) if n != column])
-            with _telling(self.name):
+            with telling(self.name):
                 self._now().alter_columns({"path": column, "name": self.vector})
         self._tidy()
         return self.vector
@@ -259,27 +273,24 @@ class LanceStore:
             import lance
         except ImportError as error:
             raise MissingExtra("pylance", extra="lance", need="a LanceDB store") from error
-        with _telling(self.name):
+        with telling(self.name):
             return lance.dataset(str(self.path))
 
     def _tidy(self, spare: int = 0) -> None:
         dataset = self._now()
-        with _telling(self.name):
+        with telling(self.name):
             tidy(dataset, spare)
 
     def _read(self, condition: str, columns: Sequence[str]) -> pa.Table:
         dataset = self._now()
         wanted = list(dict.fromkeys([self.id, *columns]))
-        with _telling(self.name):
+        with telling(self.name):
             table = dataset.to_table(columns=wanted, filter=condition)
         return table.append_column(TOKEN, pa.array(np.full(len(table), dataset.version, np.int64)))
 
     def _beside(self, what: str) -> Path:
         """A file of ours next to the table, so that the table's own folder stays Lance's."""
         return beside(self.path, what)
-
-    def _indexed(self, dataset: Any) -> set[str]:
-        return {name for index in dataset.describe_indices() for name in index.field_names}
 
     def _index_metric(self) -> Metric | None:
         dataset = self._now()
@@ -290,59 +301,3 @@ class LanceStore:
                 known: dict[str, Metric] = {"cosine": "cosine", "l2": "l2", "dot": "dot"}
                 return known.get(name)
         return None
-
-
-def _the_id(schema: pa.Schema, where: str) -> str:
-    if "id" in schema.names:
-        return "id"
-    raise BadInput("has no column 'id'", where=where, step=f"name it with --id: {_columns(schema)}")
-
-
-def _the_vector(schema: pa.Schema, where: str) -> str:
-    found = [f.name for f in schema if is_vector_type(f.type) and not f.name.startswith(PREFIX)]
-    if len(found) == 1:
-        return str(found[0])
-    raise BadInput(
-        f"has {len(found)} vector columns" if found else "has no vector column",
-        where=where,
-        step=f"name one with --vector: {_columns(schema)}",
-    )
-
-
-def _columns(schema: pa.Schema) -> str:
-    return f"its columns are {', '.join(schema.names)}"
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _quoted(name: str) -> str:
-    return f"`{check_name(name)}`"
-
-
-def _literal(value: Any) -> str:
-    """A value inside a filter: numbers as they are, text in quotes with quotes doubled."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    return "'" + str(value).replace("'", "''") + "'"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
-
-
-class _telling:
-    """Errors of Lance as ours, with the table's name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, (OSError, RuntimeError, ValueError, pa.ArrowInvalid)):
-            raise StoreError(_first_line(error), where=self.name) from error

@@ -37,6 +37,23 @@ def tidy(dataset: Any, spare: int = 0) -> bool:
     return True
 
 
+def enter_moved(dataset: Any, moved: int) -> bool:
+    """Enter rows that were moved into the indexes they fell out of, if they are many; whether so.
+
+    A search reads all rows that its index does not know. It pays for each addition too, so there
+    should be few of them; at the end of a backfill the index is built anew.
+    """
+    if moved < max(ROWS // 2, dataset.count_rows() // 20) or not dataset.describe_indices():
+        return False
+    try:
+        dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    except (OSError, RuntimeError) as error:
+        if is_conflict(error):
+            return False
+        raise
+    return True
+
+
 def is_conflict(error: Exception) -> bool:
     """Whether someone else wrote the same rows first."""
     return any(word in str(error).lower() for word in CONFLICTS)
