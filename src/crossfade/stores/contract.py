@@ -29,7 +29,7 @@ Work = Callable[[pa.RecordBatch], pa.RecordBatch | None]
 """Is shown rows as `Store.stream` gives them; makes what `Store.write` takes, of some of them."""
 
 TOKEN = "crossfade_token"  # noqa: S105  (a version of a row, not a secret)
-ROWS = 20_000
+ROWS = 10_000
 
 
 @dataclass(frozen=True)

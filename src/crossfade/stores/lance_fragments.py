@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from crossfade.stores.contract import ROWS
-
 # Few enough to be opened in no time; a table of some size has one for each so many rows anyway.
 FEW = 4
-_ROWS_EACH = ROWS // 2
+MANY = 20_000
+_ROWS_EACH = MANY // 2
 # So many more may gather between two batches: merging costs a rewrite of the small ones.
 SPARE = 12
 _PARTS = 16
@@ -29,7 +28,7 @@ def tidy(dataset: Any, spare: int = 0) -> bool:
     if len(dataset.get_fragments()) <= FEW + rows // _ROWS_EACH + spare:
         return False
     try:
-        dataset.optimize.compact_files(target_rows_per_fragment=max(ROWS, rows // _PARTS))
+        dataset.optimize.compact_files(target_rows_per_fragment=max(MANY, rows // _PARTS))
     except (OSError, RuntimeError) as error:
         if is_conflict(error):
             return False
@@ -43,7 +42,7 @@ def enter_moved(dataset: Any, moved: int) -> bool:
     A search reads all rows that its index does not know. It pays for each addition too, so there
     should be few of them; at the end of a backfill the index is built anew.
     """
-    if moved < max(ROWS // 2, dataset.count_rows() // 20) or not dataset.describe_indices():
+    if moved < max(MANY // 2, dataset.count_rows() // 20) or not dataset.describe_indices():
         return False
     try:
         dataset.optimize.optimize_indices(num_indices_to_merge=0)

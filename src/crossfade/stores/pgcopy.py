@@ -144,6 +144,15 @@ def scattered(values: Sequence[bytes | None], kind: Kind, dim: int = 0) -> pa.Ar
     return pa.array(native, _ARROW[kind], mask=missing)
 
 
+def empty(rows: int, kind: Kind, dim: int = 0) -> pa.Array:
+    """A column of nulls.
+
+    >>> empty(2, "text").to_pylist()
+    [None, None]
+    """
+    return pa.nulls(rows, pa.list_(pa.float32(), dim) if kind == "vector" else _ARROW[kind])
+
+
 def _with_nulls(found: NDArray[np.float32], missing: NDArray[np.bool_], dim: int) -> pa.Array:
     vectors = np.zeros((len(missing), dim), np.float32)
     vectors[~missing] = found

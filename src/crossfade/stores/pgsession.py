@@ -94,6 +94,8 @@ class Session:
             with suppress(psycopg.Error):
                 self._open.execute("LOAD 'vector'")
                 self._open.execute("SET hnsw.iterative_scan = strict_order")
+            # Batches are small: a worker for each would start and end for next to nothing.
+            self._open.execute("SET max_parallel_workers_per_gather = 0")
             with suppress(psycopg.Error):
                 self._open.execute(f"SET client_connection_check_interval = '{_LOOK_FOR_US}'")
             if self._locked is not None:

@@ -113,15 +113,22 @@ class Statements:
             within=self._within("s", span),
         )
 
-    def take_out_changed(self, span: tuple[Any, Any] | None) -> Said:
-        """Out of the table beside, rows in staging whose item is not as it was read."""
+    def unchanged(self, span: tuple[Any, Any] | None) -> Said:
+        """How many rows in staging have an item that is as it was read."""
         return self.say(
-            "DELETE FROM {side} s USING crossfade_staging g WHERE s.{id} = g.{id}::{type}{near} "
-            "AND NOT EXISTS (SELECT FROM {table} t WHERE t.{id} = g.{id}::{type}{within} "
+            "SELECT count(*) FROM crossfade_staging g JOIN {table} t "
+            "ON t.{id} = g.{id}::{type}{within} WHERE t.xmin::text::bigint = g.{token}",
+            token=sql.Identifier(TOKEN),
+            within=self._within("t", span),
+        )
+
+    def take_out_changed(self) -> Said:
+        """Out of the table beside, rows in staging whose item is not."""
+        return self.say(
+            "DELETE FROM {side} s USING crossfade_staging g WHERE s.{id} = g.{id}::{type} "
+            "AND NOT EXISTS (SELECT FROM {table} t WHERE t.{id} = g.{id}::{type} "
             "AND t.xmin::text::bigint = g.{token})",
             token=sql.Identifier(TOKEN),
-            near=self._within("s", span),
-            within=self._within("t", span),
         )
 
     def _within(self, table: str, span: tuple[Any, Any] | None) -> Said:
@@ -190,6 +197,15 @@ class Statements:
             tail=tail,
         )
         return sql.SQL("SELECT {} FROM ({}) q").format(sql.SQL(", ").join(parts), inner)
+
+    def first_beside(self, last: Any) -> Said:
+        """The first row of the table beside after an id, which its index finds."""
+        return self.say(
+            "SELECT s.{id} FROM {side} s{where} ORDER BY s.{id} LIMIT 1",
+            where=sql.SQL("")
+            if last is None
+            else self.say(" WHERE s.{id} > {last}", last=sql.Literal(last)),
+        )
 
     def after(self, last: Any, size: int) -> Said:
         """The next `size` rows after an id; text ids by code point, whatever the database's own

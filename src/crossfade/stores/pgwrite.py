@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from crossfade.stores.contract import TOKEN
 from crossfade.stores.pgcopy import Kind, encode
 from crossfade.stores.pgsession import Connection
-from crossfade.stores.pgstatements import Statements
+from crossfade.stores.pgstatements import Said, Statements
 
 # Types of ids whose bytes COPY takes as we have them.
 _DIRECT: dict[str, Kind] = {
@@ -45,16 +45,20 @@ class Writing:
             cursor.execute(self.words.staging(self.added))
             if self.token and self.words.id_type in _DIRECT:
                 self._copy(cursor, "staging", [TOKEN])
-                cursor.execute(self.words.any_there(self.span))
-                there = cursor.fetchone()
-                if there is not None and not there[0]:
+                if not self._asked(cursor, self.words.any_there(self.span)):
                     self._copy(cursor, "side", self.names)
-                    cursor.execute(self.words.take_out_changed(self.span))
-                    return len(self.rows) - int(cursor.rowcount)
+                    kept = int(self._asked(cursor, self.words.unchanged(self.span)))
+                    if kept < len(self.rows):
+                        cursor.execute(self.words.take_out_changed())
+                        kept = len(self.rows) - int(cursor.rowcount)
+                    return kept
                 cursor.execute(self.words.say("TRUNCATE crossfade_staging"))
             self._copy(cursor, "staging", [*self.names, *([TOKEN] if self.token else [])])
             cursor.execute(self.words.merge(self.names, token=self.token, span=self.span))
             return int(cursor.rowcount)
+
+    def _asked(self, cursor: Any, question: Said) -> Any:
+        return cursor.execute(question).fetchone()[0]
 
     def _copy(self, cursor: Any, into: str, names: Sequence[str]) -> None:
         own = _DIRECT[self.words.id_type] if into == "side" else self.words.id_kind
