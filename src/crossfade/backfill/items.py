@@ -12,7 +12,8 @@ from crossfade.errors import BadInput, MissingExtra
 
 Float = NDArray[np.float32]
 Index = NDArray[np.int64]
-_NEARNESS_BYTES = 16 << 20
+# What a core keeps close by: a product is looked at while it is there.
+_NEARNESS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,17 +93,18 @@ class PostgresStore:
         dims = self._catalog.dims | self._dims()
         width = 100 + sum(4 * dims.get(name, 0) for name in columns)
         size = min(size, max(1, _LARGEST_BATCH // width))
-        step = min(size, max(1, _LARGEST_VALUE // width))
+        step = -(-size // -(-size // max(1, _LARGEST_VALUE // width)))
         # A connection of its own: the reader of a stream writes while the next batch comes in.
         session = self._session.another()
         try:
             pieces: list[pa.RecordBatch] = []
             while True:
-                tail = self._words.after(after, step)
+                room = size - sum(map(len, pieces))
+                tail = self._words.after(after, min(step, room))
                 piece = self._gather(session, columns, tail, after, streamed=True)
                 pieces.append(piece)
-                rows = sum(map(len, pieces))
-                if rows and (not len(piece) or rows + step > size):
+                rows = size - room + len(piece)
+                if rows and (not len(piece) or rows >= size):
                     yield one_batch(pa.Table.from_batches(pieces))
                     pieces = []
                 if not len(piece):
