@@ -33,6 +33,22 @@ def test_wider_vectors_are_taken_as_they_are():
     assert rows.widened(x.astype(np.float64)).dtype == np.float32
 
 
+@pytest.mark.parametrize("close", [1, 5000, 1 << 20])
+def test_parts_are_the_rows_widened(monkeypatch, close):
+    monkeypatch.setattr(rows, "_CLOSE_BYTES", close)
+    found = np.zeros(EVERY.shape, np.float32)
+    seen = []
+    for here, part in rows.wide_parts(EVERY):
+        found[here] = part
+        seen += range(here.start, here.stop)
+    assert seen == list(range(256))
+    assert np.array_equal(found, rows.widened(EVERY), equal_nan=True)
+    wide = np.ones((3, 2))
+    ((here, part),) = rows.wide_parts(wide)
+    assert (here, part.dtype, part.tolist()) == (slice(0, 3), np.float32, wide.tolist())
+    assert [len(part) for _, part in rows.wide_parts(EVERY[:0])] == []
+
+
 def test_gaps_and_cosines_are_those_of_numpy():
     rng = np.random.default_rng(0)
     x, means = (rng.normal(size=(n, 33)).astype("f4") for n in (200, 7))

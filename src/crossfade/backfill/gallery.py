@@ -106,16 +106,19 @@ def notes_on(order: Path) -> list[str]:
 
 
 def _fill(out: NDArray[np.float64], order: Order, items: Items, groups: Groups | None) -> None:
+    from crossfade.backfill.rows import wide_parts
+
     def part(begin: int, end: int) -> None:
-        here = slice(begin, end)
-        some = Items(
-            items.ids[here],
-            items.old[here],
-            items.lifted[here],
-            None if items.labels is None else items.labels[here],
-            None if items.priority is None else items.priority[here],
-        )
-        out[here] = order(some, groups)
+        for rows, lifted in wide_parts(items.lifted[begin:end]):
+            here = slice(begin + rows.start, begin + rows.stop)
+            some = Items(
+                items.ids[here],
+                items.old[here],
+                lifted,
+                None if items.labels is None else items.labels[here],
+                None if items.priority is None else items.priority[here],
+            )
+            out[here] = order(some, groups)
 
     in_parts(len(out), part)
 

@@ -111,7 +111,8 @@ class Gallery:
         """
         step = max(1, _BATCH_BYTES // (4 * (self.source.dim + upgrade.shared_dim_)))
         start = 0
-        room = np.empty((min(step, self.source.rows) if vectors else 0, self.source.dim), "f4")
+        lifts = vectors and not self.lifted
+        room = np.empty((min(step, self.source.rows) if lifts else 0, self.source.dim), "f4")
         for block in ahead(self.source.vectors(step)) if vectors else self._blank(step):
             here = slice(start, start + len(block))
             yield Items(
@@ -128,16 +129,13 @@ class Gallery:
         for first in range(0, self.source.rows, step):
             yield np.empty((min(step, self.source.rows - first), 0), np.float32)
 
-    def _lifted(
-        self, upgrade: Upgrade, block: Any, room: NDArray[np.float32], start: int
-    ) -> NDArray[np.float32]:
+    def _lifted(self, upgrade: Upgrade, block: Any, room: NDArray[np.float32], start: int) -> Any:
         from crossfade.backfill.rows import widened
 
-        wide = widened(block, room)
         if self.lifted:
-            return wide
+            return block
         try:
-            return upgrade.forward(wide)
+            return upgrade.forward(widened(block, room))
         except BadRow as error:
             place = self.source.path
             raise error.moved(start, where=place, side=self.source.column) from None

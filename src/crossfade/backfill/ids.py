@@ -65,8 +65,6 @@ class Ids:
     def most_urgent_first(self, urgency: NDArray[np.float64]) -> Index:
         """Rows from the most urgent on; of equal urgency by id. `urgency` is changed."""
         np.negative(urgency, out=urgency)
-        if self.values is None:
-            return np.argsort(urgency, kind="stable")
         # Not a stable sort, which is slower: only ties need ids compared, and there are few.
         order = np.argsort(urgency)
         tied = np.flatnonzero(_with_neighbours(_equal_next(urgency, order)))

@@ -18,7 +18,10 @@ _NEARNESS_BYTES = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Some items of a gallery: ids, old vectors, F(old), and perhaps classes and priorities."""
+    """Some items of a gallery: ids, old vectors, F(old), and perhaps classes and priorities.
+
+    Vectors may be of float16, as files hold them, until an order looks at them.
+    """
 
     ids: Index
     old: Float
@@ -129,8 +132,10 @@ def add_rows(x: Float, codes: Index, sums: NDArray[np.float64]) -> None:
     [[0.0], [5.0]]
     """
     try:
-        from crossfade.backfill.rows import add_by_code
+        from crossfade.backfill.rows import add_by_code, wide_parts
     except ImportError as error:
         raise MissingExtra("numba", extra="plan", need="an order by class") from error
     # In one thread: sums in the order of the rows are the same to the last bit on any machine.
-    add_by_code(np.ascontiguousarray(x), np.ascontiguousarray(codes, np.int64), sums)
+    codes = np.ascontiguousarray(codes, np.int64)
+    for rows, some in wide_parts(x):
+        add_by_code(some, codes[rows], sums)

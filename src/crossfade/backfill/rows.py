@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ Array = NDArray[Any]
 # 2 to the power by which the exponents of float16 and float32 are offset differently.
 _OFFSET = np.float32(2.0**112)
 _BEYOND = np.float32(65536.0)
+# Wide rows that a core keeps close by until they have been looked at.
+_CLOSE_BYTES = 1 << 20
 
 
 def widened(block: Array, room: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
@@ -30,6 +33,28 @@ def widened(block: Array, room: NDArray[np.float32] | None = None) -> NDArray[np
     narrow, bits = np.ascontiguousarray(block).view(np.uint16), out.view(np.uint32)
     in_parts(len(block), lambda a, b: _widen(narrow[a:b], bits[a:b], out[a:b]))
     return out
+
+
+def wide_parts(block: Array) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """The rows as float32, of float16 a few at a time; each part is there until the next is taken.
+
+    Rows that are used once are widened where they are used: written out and read back whole, they
+    would take as long as reading them from the disk.
+
+    >>> [(rows, x.tolist()) for rows, x in wide_parts(np.array([[1.5], [2.0]], np.float16))]
+    [(slice(0, 2, None), [[1.5], [2.0]])]
+    """
+    if block.dtype != np.float16:
+        yield slice(0, len(block)), np.ascontiguousarray(block, np.float32)
+        return
+    step = max(1, _CLOSE_BYTES // (4 * max(1, block.shape[1])))
+    out = np.empty((min(step, len(block)), block.shape[1]), np.float32)
+    narrow = np.ascontiguousarray(block).view(np.uint16)
+    for first in range(0, len(block), step):
+        some = narrow[first : first + step]
+        here = out[: len(some)]
+        _widen(some, here.view(np.uint32), here)
+        yield slice(first, first + len(some)), here
 
 
 @njit(cache=True, nogil=True)

@@ -8,10 +8,11 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import load_file
 from tests.cli.plan.conftest import QUICK
 
 from crossfade import Upgrade
-from crossfade.backfill import ORDERS, Groups, Items, positions
+from crossfade.backfill import ORDERS, Groups, Items, positions, rows
 from crossfade.backfill.folder import load_plan
 
 
@@ -148,6 +149,25 @@ def test_a_gallery_that_is_lifted_already_gives_the_same_order(crossfade, folder
     ran = crossfade("plan", "other", "held.npz", *lifted, "--order", "random")
     assert ran.code == 2
     assert "was mapped forward by upgrade" in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize("order", ["far-mse", "far-cosine", "small-margin"])
+def test_a_lifted_gallery_of_float16_is_ordered_in_small_parts(
+    crossfade, folder, monkeypatch, order
+):
+    monkeypatch.setattr(rows, "_CLOSE_BYTES", 1000)
+    np.save("narrow.npy", np.load("gallery.npy").astype(np.float16))
+    assert crossfade("apply", "mine", "narrow.npy", "lifted.safetensors", "--direction", "forward")
+    words = ["--blend", "1", "--gallery", "lifted.safetensors", *LABELS]
+    ran = crossfade("plan", "mine", "held.npz", "-o", "p", "--order", order, *words)
+    assert ran.code == 0, ran.err
+    lifted = load_file("lifted.safetensors")["vector"]
+    assert lifted.dtype == np.float16
+    lifted = lifted.astype(np.float32)
+    items = Items(np.arange(600), lifted, lifted, np.load("gallery_labels.npy"))
+    place = positions(ORDERS[order](items, Groups.of_classes([items], classes=6)), items.ids)
+    found = pq.read_table("p/order.parquet")["id"].to_numpy()
+    assert found.tolist() == np.argsort(place).tolist()
 
 
 def test_a_plan_by_qrels_orders_a_gallery_without_labels_by_clusters(crossfade, folder):
