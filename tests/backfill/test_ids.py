@@ -24,7 +24,12 @@ def column(kind, numbers):
     )
 
 
-@given(kinds, st.lists(st.integers(0, 3), min_size=1, max_size=30), st.randoms())
+# Some that are equal, that differ in the last bit alone, and zeros of both signs.
+urgent = st.sampled_from([0.0, -0.0, 1.0, np.nextafter(1.0, 2.0), -1.0, np.nextafter(-1.0, 0.0)])
+any_urgent = urgent | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(kinds, st.lists(any_urgent, min_size=1, max_size=30), st.randoms())
 def test_the_most_urgent_is_first_and_ties_go_by_id(kind, urgencies, random):
     numbers = list(range(len(urgencies)))
     if kind != "rows":

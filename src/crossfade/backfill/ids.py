@@ -63,15 +63,23 @@ class Ids:
         return pa.array(rows) if self.values is None else self.values.take(pa.array(rows))
 
     def most_urgent_first(self, urgency: NDArray[np.float64]) -> Index:
-        """Rows from the most urgent on; of equal urgency by id. `urgency` is changed."""
-        np.negative(urgency, out=urgency)
-        # Not a stable sort, which is slower: only ties need ids compared, and there are few.
-        order = np.argsort(urgency)
-        tied = np.flatnonzero(_with_neighbours(_equal_next(urgency, order)))
-        if len(tied):
-            rows = order[tied]
+        """Rows from the most urgent on; of equal urgency by id."""
+        # Sorting numbers is several times faster than sorting rows by them: each number holds
+        # most of an urgency and its row. The few that are alike in what it holds are looked at.
+        bits = np.uint64(self.rows.bit_length())
+        packed = _falling(urgency, bits)
+        packed.sort()
+        order = (packed & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
+        packed >>= bits
+        alike = np.zeros(self.rows, bool)
+        np.equal(packed[1:], packed[:-1], out=alike[1:])
+        alike[:-1] |= alike[1:]
+        del packed
+        places = np.flatnonzero(alike)
+        if len(places):
+            rows = order[places]
             by_id = np.asarray(pc.rank(self.ordered(rows)))
-            order[tied] = rows[np.lexsort((by_id, urgency[rows]))]
+            order[places] = rows[np.lexsort((by_id, -urgency[rows]))]
         return order
 
     def _twice(self) -> Any:
@@ -88,18 +96,23 @@ class Ids:
         return found.field("values")[most].as_py() if is_twice else None
 
 
-def _equal_next(values: NDArray[np.float64], order: Index) -> NDArray[np.bool_]:
-    """Whether each value is that of the next in order; a piece at a time, to hold no copy."""
-    out = np.zeros(len(order), bool)
-    for first in range(0, len(order) - 1, _PIECE):
-        piece = values[order[first : first + _PIECE + 1]]
-        out[first : first + len(piece) - 1] = piece[1:] == piece[:-1]
+def _falling(values: NDArray[np.float64], bits: np.uint64) -> NDArray[np.uint64]:
+    """A number for each row, the smaller the larger its value; the last `bits` are the row.
+
+    A piece at a time, to hold no copies.
+
+    >>> [int(n) & 3 for n in np.sort(_falling(np.array([-1.0, 2.0, 0.5]), np.uint64(2)))]
+    [1, 2, 0]
+    """
+    out = np.arange(len(values), dtype=np.uint64)
+    # Halves, since the whole of two large ones has no number.
+    most, least = (0.5 * float(end) for end in (values.max(), values.min()))
+    steps = float((1 << min(52, 64 - int(bits))) - 1)
+    for first in range(0, len(values) if most > least else 0, _PIECE):
+        here = slice(first, first + _PIECE)
+        below = (most - 0.5 * values[here]) / (most - least)
+        out[here] |= (below * steps).astype(np.uint64) << bits
     return out
-
-
-def _with_neighbours(same: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    same[1:] |= same[:-1].copy()
-    return same
 
 
 def check_order(order: Values, gallery: Values, where: object = None) -> None:

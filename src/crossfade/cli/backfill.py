@@ -24,7 +24,7 @@ from crossfade.cli.migrating import (
 from crossfade.cli.output import check_written, note, waiting, write_json
 from crossfade.embedders import EndpointSettings, VectorFile, open_embedder
 from crossfade.migration import Wanted
-from crossfade.migration.backfill import BATCH
+from crossfade.migration.preparing import BATCH
 from crossfade.migration.status import next_command
 
 WHAT, ENDPOINT, LIMITS = "What to fill", "An HTTP endpoint", "When to stop"

@@ -1,9 +1,10 @@
 """An upgrade carried out on a live store: start, forward, backfill, verify, finish, or rollback."""
 
-from crossfade.migration.backfill import Filled, Wanted
+from crossfade.migration.backfill import Filled
 from crossfade.migration.forward import Lifted
 from crossfade.migration.migration import Migration
 from crossfade.migration.opening import open_migrating
+from crossfade.migration.preparing import Wanted
 from crossfade.migration.searching import Searcher, search
 from crossfade.migration.start import Outlook
 from crossfade.migration.status import Status

@@ -21,15 +21,14 @@ from crossfade.errors import BadInput, BudgetSpent, CrossfadeError
 from crossfade.migration.batch import Batch
 from crossfade.migration.columns import HASH_LENGTH, NEW, STATE, VECTOR
 from crossfade.migration.forward import Progress, Stop, parts
-from crossfade.migration.journal import Backfill, Journal, save_journal
-from crossfade.migration.order import ids_of, order_of, placed, places_of, plan_hash
+from crossfade.migration.journal import Journal, save_journal
+from crossfade.migration.order import placed, places_of
+from crossfade.migration.preparing import Wanted
 from crossfade.migration.resting import Resting
 from crossfade.stores import Id, Store
 from crossfade.upgrade import Upgrade
 
-# A store writes a few large batches with less work than many small ones, and searches beside it
-# are the slower the more it works. A model is asked for fewer at a time: its memory may be small.
-BATCH = 4096
+# A model is asked for fewer items at a time than a store writes: its memory may be small.
 ASKED = 256
 # What a slow model has made by then is written: a kill costs no more than that.
 _SECONDS = 5.0
@@ -53,92 +52,6 @@ class Filled:
     @property
     def share(self) -> float:
         return self.new / self.rows if self.rows else 0.0
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the caller asks for; None is what the plan says."""
-
-    plan: Path | None = None
-    source: str | None = None
-    share: float | None = None
-    items: int | None = None
-    labels: str | None = None
-    priority: str | None = None
-    batch: int = BATCH
-    processors: float = 1.0
-    """The share of this machine that reading and writing may take, not counting the model."""
-
-
-def prepare(
-    store: Store,
-    upgrade: Upgrade,
-    journal: Journal,
-    embedder: Embedder,
-    wanted: Wanted,
-    progress: Progress | None = None,
-) -> Journal:
-    """Check plan, order and embedder against the migration; the journal with what was decided."""
-    if journal.stage not in ("forward", "backfilling"):
-        raise BadInput(
-            f"cannot be backfilled in the stage {journal.stage!r}",
-            where=store.name,
-            step="run: crossfade migrate forward",
-        )
-    folder = wanted.plan
-    if folder is None:
-        if journal.backfill is None:
-            raise BadInput("which plan?", where=store.name, step="give --plan PLAN")
-        folder = Path(journal.backfill.plan_folder)
-    found = plan_hash(folder)
-    if journal.backfill is not None and found != journal.backfill.plan and wanted.plan is None:
-        raise BadInput(
-            "has changed since the backfill began",
-            where=folder,
-            step="restore it, or name the plan to go on with: --plan PLAN",
-        )
-    loaded = load_plan(folder, upgrade)
-    made = loaded.plan
-    if not made.how.plain and "none" in (
-        upgrade.config_.old.normalization,
-        upgrade.config_.new.normalization,
-    ):
-        raise BadInput(
-            f"a blend of {made.how} makes unit vectors, and this upgrade keeps lengths",
-            where=folder,
-            step="plan with --blend 1",
-        )
-    if embedder.needs_source and journal.source is None and wanted.source is None:
-        raise BadInput(
-            f"{embedder.name} needs the items' text",
-            where=store.name,
-            step="name its column with --source",
-        )
-    if not 0 < wanted.processors <= 1:
-        raise BadInput(f"a share of {wanted.processors} of the processors", step="use 0.01 to 1")
-    if wanted.share is not None and not 0 <= wanted.share <= 1:
-        raise BadInput(f"a share of {wanted.share}", step="use a number from 0 to 1")
-    order = order_of(
-        store,
-        upgrade,
-        loaded,
-        folder,
-        labels=wanted.labels,
-        priority=wanted.priority,
-        progress=progress,
-    )
-    return journal.after(
-        backfill=Backfill(
-            plan=found,
-            plan_folder=str(folder.resolve()),
-            order=made.order,
-            order_file=str(order.resolve()),
-            order_rows=sum(map(len, ids_of(order))),
-            blend=str(made.how),
-            target=made.stop if wanted.share is None else wanted.share,
-            embedder=embedder.name,
-        )
-    )
 
 
 def fill(

@@ -11,10 +11,11 @@ from crossfade.backfill.gallery import notes_on
 from crossfade.embedders import Embedder, VectorFile
 from crossfade.errors import BadInput
 from crossfade.migration import ending
-from crossfade.migration.backfill import Filled, Wanted, fill, prepare
+from crossfade.migration.backfill import Filled, fill
 from crossfade.migration.forward import Lifted, Progress, Stop, lift_all
 from crossfade.migration.journal import Journal, load_journal, need_journal
 from crossfade.migration.opening import open_migrating
+from crossfade.migration.preparing import Wanted, prepare
 from crossfade.migration.searching import Searcher
 from crossfade.migration.start import Outlook, begin, outlook
 from crossfade.migration.status import Status, status

@@ -28,6 +28,7 @@ from crossfade.stores.pgpromote import promote
 from crossfade.stores.pgsession import Connection, Session, sql
 from crossfade.stores.pgstate import value_of
 from crossfade.stores.pgstatements import Said, Statements
+from crossfade.stores.pgwords import statements
 from crossfade.stores.pgwrite import Writing
 from crossfade.stores.rows import in_order, one_batch
 
@@ -226,40 +227,7 @@ class PostgresStore:
         return self._session.lock(f"{self._words.schema}.{self._words.name}")
 
     def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
-        words, names = self._words, [c.name for c in columns]
-        shared, old = sql.Identifier(names[0]), sql.Identifier(self.vector)
-        given = [self.id, *names]
-        written = [words.copy_in([*given, TOKEN]), words.merge(names, token=True)]
-        first = [words.copy_in([self.id, TOKEN]), words.copy_in(given, "side")]
-        said: dict[str, list[Said]] = {
-            "start": words.add(columns),
-            "forward": [
-                *first,
-                words.take_out_changed(),
-                words.index(words.beside, names[0]),
-            ],
-            "backfill": written,
-            "finish": [
-                words.say(
-                    "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {shared} vector({dim})",
-                    shared=shared,
-                    dim=sql.SQL(str(columns[0].dim)),
-                ),
-                words.say(
-                    "UPDATE {table} t SET {shared} = s.{shared} FROM {side} s "
-                    "WHERE s.{id} = t.{id}",
-                    shared=shared,
-                ),
-                words.index(words.name, names[0]),
-                words.say("ALTER TABLE {table} DROP COLUMN {old}", old=old),
-                words.say(
-                    "ALTER TABLE {table} RENAME COLUMN {shared} TO {old}", shared=shared, old=old
-                ),
-                words.say("DROP TABLE {side}"),
-            ],
-            "rollback": [words.say("DROP TABLE IF EXISTS {side}")],
-        }
-        return {step: [one.as_string(None) for one in all_of] for step, all_of in said.items()}
+        return statements(self._words, self.vector, columns)
 
     def close(self) -> None:
         self._session.close()
