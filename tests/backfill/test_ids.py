@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossfade.backfill import ids as module
-from crossfade.backfill.classes import class_codes, class_names
+from crossfade.backfill.classes import check_classes, class_codes, class_names, encoded
 from crossfade.backfill.ids import Ids, check_order
 from crossfade.errors import BadInput
 
@@ -103,23 +103,35 @@ def test_an_order_of_the_gallerys_ids_is_accepted():
 
 
 def test_classes_are_found_by_name():
-    codes, notes = class_codes(pa.array(["b", None, "a", "b"]), ["a", "b"], "labels")
-    assert codes.tolist() == [1, -1, 0, 1]
-    assert notes == []
-    codes, notes = class_codes(np.array([7.0, 9.0, np.nan]), [5, 7, 9], "labels")
-    assert codes.tolist() == [1, 2, -1]
+    assert coded(pa.array(["b", None, "a", "b"]), ["a", "b"]) == ([1, -1, 0, 1], 2, [])
+    codes, classes, notes = coded(np.array([7.0, 9.0, np.nan]), [5, 7, 9])
+    assert (codes, classes) == ([1, 2, -1], 3)
     assert notes == ["1 of the plan's 3 classes is not in the gallery (5)"]
     assert class_names(np.array([3, 1, 3])) == [1, 3]
+
+
+def test_classes_that_the_gallery_alone_has_come_after_the_plans():
+    codes, classes, notes = coded(pa.array(["y", "a", "x", "y"]), ["a", "b"])
+    assert (codes, classes) == ([2, 0, 3, 2], 4)
+    assert notes == [
+        "2 of the gallery's 3 classes are unknown to the plan, whose curve does not speak of them "
+        "('y', 'x')",
+        "1 of the plan's 2 classes is not in the gallery ('b')",
+    ]
+
+
+def coded(labels, known):
+    codes, classes = class_codes(labels, known, "labels")
+    return codes.tolist(), classes, check_classes(encoded(labels, "labels"), known, "labels")
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (["a", "x", "y"], r"2 of its 3 classes are unknown to the plan \('x', 'y'\)"),
         (["x", "y"], r"none of its classes \('x', 'y'\) is among the plan's \('a', 'b'\)"),
         ([0, 1], "none of its classes"),
     ],
 )
-def test_classes_the_plan_does_not_know_are_refused(labels, message):
+def test_classes_of_which_the_plan_knows_none_are_refused(labels, message):
     with pytest.raises(BadInput, match=message):
         class_codes(pa.array(labels), ["a", "b"], "labels")

@@ -1,4 +1,4 @@
-"""Class names of a gallery, as codes of the classes a plan was made on."""
+"""Class names of a gallery as codes, those of the classes a plan was made on first."""
 
 from __future__ import annotations
 
@@ -29,26 +29,29 @@ def encoded(values: pa.Array | NDArray[Any], where: object) -> pa.DictionaryArra
 
 def class_codes(
     values: pa.Array | NDArray[Any], known: Sequence[str | int], where: object
-) -> tuple[NDArray[np.int32], list[str]]:
-    """The place of each label in `known`, -1 for a missing one; and what is worth a note.
+) -> tuple[NDArray[np.int32], int]:
+    """The class of each label, -1 for a missing one, and how many classes there are.
 
-    >>> codes, notes = class_codes(np.array(["dog", "cat"]), ["cat", "dog", "owl"], "labels.npy")
-    >>> codes.tolist(), notes
-    ([1, 0], ["1 of the plan's 3 classes is not in the gallery ('owl')"])
+    Those `known` come first, in their order, then those that the gallery alone has.
+
+    >>> codes, classes = class_codes(np.array(["dog", "cow"]), ["cat", "dog"], "labels.npy")
+    >>> codes.tolist(), classes
+    ([1, 2], 3)
     """
     column = encoded(values, where)
-    notes = check_classes(column, known, where)
+    check_classes(column, known, where)
     places = {name: place for place, name in enumerate(known)}
     names = column.dictionary.to_pylist()
     # One more, for labels that are missing.
-    codes = np.asarray([*(places[name] for name in names), -1], np.int32)
-    return codes[np.asarray(column.indices.fill_null(len(names)))], notes
+    codes = [*(places.setdefault(name, len(places)) for name in names), -1]
+    indices = np.asarray(column.indices.fill_null(len(names)))
+    return np.asarray(codes, np.int32)[indices], len(places)
 
 
 def check_classes(
     column: pa.DictionaryArray, known: Sequence[str | int], where: object
 ) -> list[str]:
-    """Raise if a class is not among those `known`; gives a note if one of those is not here."""
+    """Raise if no class is among those `known`; gives notes on those of one side alone."""
     names, there = column.dictionary.to_pylist(), set(known)
     unknown = [name for name in names if name not in there]
     if names and len(unknown) == len(names):
@@ -57,19 +60,20 @@ def check_classes(
             where=where,
             step="name classes in the gallery as in the pairs",
         )
-    if unknown:
-        raise BadInput(
-            f"{len(unknown)} of its {len(names)} classes {_are(unknown)} unknown to the plan "
-            f"({_list(unknown)})",
-            where=where,
-            step="plan on pairs that hold these classes, or with orders that need no classes",
-        )
     found = set(names)
     lacking = [name for name in known if name not in found]
-    if not lacking:
-        return []
-    text = f"{len(lacking)} of the plan's {len(known)} classes {_are(lacking)} not in the gallery"
-    return [f"{text} ({_list(lacking)})"]
+    notes = []
+    if unknown:
+        notes.append(
+            f"{len(unknown)} of the gallery's {len(names)} classes {_are(unknown)} unknown to the "
+            f"plan, whose curve does not speak of them ({_list(unknown)})"
+        )
+    if lacking:
+        notes.append(
+            f"{len(lacking)} of the plan's {len(known)} classes {_are(lacking)} not in the gallery "
+            f"({_list(lacking)})"
+        )
+    return notes
 
 
 def class_names(values: NDArray[Any]) -> list[str | int]:

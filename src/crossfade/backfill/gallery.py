@@ -73,8 +73,8 @@ def order_gallery(
 
     if by_class:
         known = loaded.plan.classes or []
-        codes = class_codes(gallery.labels, known, gallery.source.path)[0]
-        groups = Groups.of_classes(batches(), classes=len(known))
+        codes, classes = class_codes(gallery.labels, known, gallery.source.path)
+        groups = Groups.of_classes(batches(), classes=classes)
     learned: dict[str, Order] = {} if loaded.alignment is None else {ALIGNMENT: loaded.alignment}
     orders = {name: order_named(name, learned) for name in names}
     urgency = {name: np.empty(rows) for name in names}
