@@ -41,6 +41,7 @@ from crossfade.stores.lance_words import (
     listed,
     literal,
     quoted,
+    statements,
     telling,
     the_id,
     the_vector,
@@ -247,22 +248,7 @@ class LanceStore:
         return folder_lock(self._beside("lock"), self.name)
 
     def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
-        names = ", ".join(c.name for c in columns)
-        added = ", ".join(f"{c.name}: {c.arrow}" for c in columns)
-        return {
-            "start": [f"add_columns({added})"],
-            "forward": [
-                f"merge_insert({self.id!r}).when_matched_update_all()  -- {names}",
-                f"create_index({columns[0].name!r}, 'IVF_HNSW_SQ', metric={self.metric!r})"
-                f"  -- from {_INDEX_FROM_ROWS:,} rows",
-            ],
-            "backfill": [f"merge_insert({self.id!r}).when_matched_update_all()  -- {names}"],
-            "finish": [
-                f"drop_columns({[self.vector, *(c.name for c in columns[1:])]})",
-                f"alter_columns({{'path': {columns[0].name!r}, 'name': {self.vector!r}}})",
-            ],
-            "rollback": [f"drop_columns({[c.name for c in columns]})"],
-        }
+        return statements(self.id, self.vector, self.metric, columns, _INDEX_FROM_ROWS)
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -1,13 +1,15 @@
-"""How a Lance table is spoken to: names and values in filters, its columns, its errors as ours."""
+"""How a Lance table is spoken to, and of: filters, columns, errors as ours, what a step will do."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from crossfade.errors import BadInput, StoreError
 from crossfade.files.arrow import is_vector_type
+from crossfade.stores.contract import Column, Metric
 from crossfade.stores.names import PREFIX, check_name
 
 
@@ -72,3 +74,30 @@ class telling:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, (OSError, RuntimeError, ValueError, pa.ArrowInvalid)):
             raise StoreError(first_line(error), where=self.name) from error
+
+
+def statements(
+    id: str, vector: str, metric: Metric, columns: Sequence[Column], index_from: int
+) -> dict[str, list[str]]:
+    """By step of a migration; the shared vectors are the first of the added columns."""
+    names = ", ".join(c.name for c in columns)
+    added = ", ".join(f"{c.name}: {c.arrow}" for c in columns)
+    merge = f"merge_insert({id!r}).when_matched_update_all()"
+    return {
+        "start": [f"add_columns({added})"],
+        "forward": [
+            f"commit(LanceOperation.Update(...))  -- for each fragment a file with {names}",
+            f"{merge}  -- for rows that came or changed meanwhile",
+            f"create_index({columns[0].name!r}, 'IVF_HNSW_SQ', metric={metric!r})"
+            f"  -- from {index_from:,} rows",
+        ],
+        "backfill": [
+            f"{merge}  -- {names}",
+            "fragment.update_columns(...)  -- instead, on a small table without an index",
+        ],
+        "finish": [
+            f"drop_columns({[vector, *(c.name for c in columns[1:])]})",
+            f"alter_columns({{'path': {columns[0].name!r}, 'name': {vector!r}}})",
+        ],
+        "rollback": [f"drop_columns({[c.name for c in columns]})"],
+    }
