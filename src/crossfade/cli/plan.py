@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from crossfade.backfill.blend import Blend
 from crossfade.backfill.cautions import few_rows
-from crossfade.backfill.folder import ORDER, Plan, check_plan_target, describe, save_plan
+from crossfade.backfill.folder import ORDER, check_plan_target, describe, save_plan
 from crossfade.backfill.gallery import order_gallery
 from crossfade.backfill.gallery_file import Gallery
 from crossfade.backfill.plan import Costs, choose
@@ -19,6 +16,7 @@ from crossfade.backfill.simulate import DEFAULT_ORDERS, simulate
 from crossfade.backfill.start import LIFTED, STATES
 from crossfade.cli.held import Named, open_held
 from crossfade.cli.output import check_written, note, waiting, write_json
+from crossfade.cli.plan_tables import show
 from crossfade.cli.planning import (
     chosen_blends,
     classes_of,
@@ -207,40 +205,3 @@ def plan(
         note(f"warning: {text}")
     if not write_json(made.model_dump(), json_file):
         show(made, output)
-
-
-def show(made: Plan, output: Path) -> None:
-    """The choice, the candidates it was chosen from, and what it costs."""
-    console = Console()
-    table = Table(title="area under the curve, in percent", title_justify="left")
-    for name in ("order", "blend"):
-        table.add_column(name)
-    for metric in made.optimize:
-        table.add_column(metric, justify="right")
-        table.add_column(f"full {metric}", justify="right")
-    for candidate in made.candidates:
-        how = Blend(*(candidate[k] for k in ("blend", "last_blend", "volume", "last_volume")))
-        best = (candidate["order"], how) == (made.order, made.how)
-        cells = [f"{candidate[k][m]:.2f}" for m in made.optimize for k in ("area", "full")]
-        row = (candidate["order"], str(how), *cells)
-        table.add_row(*row, style="bold green" if best else None)
-    console.print(table)
-    quality = Table(title="quality of the choice, in percent", title_justify="left")
-    quality.add_column("metric")
-    for name in next(iter(made.quality.values())):
-        quality.add_column(name, justify="right")
-    for metric, values in made.quality.items():
-        quality.add_row(metric, *(f"{v:.1f}" for v in values.values()))
-    console.print(quality)
-    cost = Table(title="items, cost and time", title_justify="left")
-    for name in ("to", "items", "cost", "seconds"):
-        cost.add_column(name, justify="left" if name == "to" else "right")
-    for name, takes in made.costs.items():
-        cells = ["–" if v is None else f"{v:,.0f}" for v in takes.values()]
-        cost.add_row(name, *cells)
-    console.print(cost)
-    for metric, share in made.reach.items():
-        if share is None:
-            console.print(f"new/new is not reached in {metric}", highlight=False)
-    console.print(f"[bold]{made.recommendation}[/]: {made.reason}", highlight=False)
-    console.print(f"written: {output}", highlight=False)

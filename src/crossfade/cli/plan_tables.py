@@ -1,0 +1,79 @@
+"""A plan as tables: the choice, the candidates it was chosen from, and what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from crossfade.backfill.blend import Blend
+from crossfade.backfill.record import Plan
+
+# Candidates that are shown all.
+_FEW = 12
+
+
+def show(made: Plan, output: Path) -> None:
+    """The choice, the candidates it was chosen from, and what it costs."""
+    console = Console()
+    shown = worth_showing(made)
+    title = "area under the curve, in percent"
+    if len(shown) < len(made.candidates):
+        title += f"; the best of each order, all {len(made.candidates)} are in plan.json"
+    table = Table(title=title, title_justify="left")
+    for name in ("order", "blend"):
+        table.add_column(name)
+    for metric in made.optimize:
+        table.add_column(metric, justify="right")
+        table.add_column(f"full {metric}", justify="right")
+    for candidate in shown:
+        how = _how(candidate)
+        best = (candidate["order"], how) == (made.order, made.how)
+        cells = [f"{candidate[k][m]:.2f}" for m in made.optimize for k in ("area", "full")]
+        row = (candidate["order"], str(how), *cells)
+        table.add_row(*row, style="bold green" if best else None)
+    console.print(table)
+    quality = Table(title="quality of the choice, in percent", title_justify="left")
+    quality.add_column("metric")
+    for name in next(iter(made.quality.values())):
+        quality.add_column(name, justify="right")
+    for metric, values in made.quality.items():
+        quality.add_row(metric, *(f"{v:.1f}" for v in values.values()))
+    console.print(quality)
+    cost = Table(title="items, cost and time", title_justify="left")
+    for name in ("to", "items", "cost", "seconds"):
+        cost.add_column(name, justify="left" if name == "to" else "right")
+    for name, takes in made.costs.items():
+        cells = ["–" if v is None else f"{v:,.0f}" for v in takes.values()]
+        cost.add_row(name, *cells)
+    console.print(cost)
+    for metric, share in made.reach.items():
+        if share is None:
+            console.print(f"new/new is not reached in {metric}", highlight=False)
+    console.print(f"[bold]{made.recommendation}[/]: {made.reason}", highlight=False)
+    console.print(f"written: {output}", highlight=False)
+
+
+def worth_showing(made: Plan) -> list[dict[str, Any]]:
+    """All candidates if they are few; else the choice, the best of each order, and replacement."""
+    if len(made.candidates) <= _FEW:
+        return made.candidates
+
+    def area(candidate: dict[str, Any]) -> float:
+        return float(sum(candidate["area"][metric] for metric in made.optimize))
+
+    shown, seen = [], set()
+    for candidate in sorted(made.candidates, key=area, reverse=True):
+        order, how = candidate["order"], _how(candidate)
+        # With a budget the choice need not have the largest area of the whole curve.
+        wanted = (order, how) in ((made.order, made.how), ("random", Blend()))
+        if wanted or order not in seen:
+            shown.append(candidate)
+            seen.add(order)
+    return shown
+
+
+def _how(candidate: dict[str, Any]) -> Blend:
+    return Blend(*(candidate[k] for k in ("blend", "last_blend", "volume", "last_volume")))
