@@ -21,7 +21,8 @@ def test_a_few_candidates_are_shown_all(crossfade, folder):
     assert "plan.json" not in ran.out
 
 
-def test_of_many_the_best_of_each_order_are_shown(crossfade, folder):
+def test_of_many_the_best_of_each_order_are_shown(crossfade, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     ran = crossfade("plan", "mine", "held.npz", "-o", "p")
     assert ran.code == 0, ran.err
     plan = json.loads((folder / "p/plan.json").read_text(encoding="utf-8"))
