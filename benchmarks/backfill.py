@@ -184,7 +184,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--only", nargs="*", choices=FILES, default=list(FILES))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--pictures", type=Path)
-    parser.add_argument("--untouched", action="store_true", help="measure on rows never looked at")
+    parser.add_argument(
+        "--untouched", action="store_true", help="measure on rows on which nothing was chosen"
+    )
     parser.add_argument("--upgrades", type=Path, help="where fitted ones are kept between runs")
     args = parser.parse_args(arguments)
     results = []

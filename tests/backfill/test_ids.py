@@ -134,4 +134,4 @@ def coded(labels, known):
 )
 def test_classes_of_which_the_plan_knows_none_are_refused(labels, message):
     with pytest.raises(BadInput, match=message):
-        class_codes(pa.array(labels), ["a", "b"], "labels")
+        check_classes(encoded(pa.array(labels), "labels"), ["a", "b"], "labels")

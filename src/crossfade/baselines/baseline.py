@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from crossfade.solvers.problem import Solution
 
 
-class Baseline(Upgrade):
+class Baseline(Upgrade, ABC):
     """An `Upgrade` learned in another way: subclasses say how in `_solve`.
 
     Its folder is an upgrade's folder, so `Upgrade.load` and every command read it; `load` of the
@@ -32,9 +33,9 @@ class Baseline(Upgrade):
     unsaved: ClassVar[tuple[str, ...]] = ()
     """Parameters that are arrays: the config does not hold them."""
 
+    @abstractmethod
     def _solve(self, prepared: Prepared, pairs: Pairs) -> Solution:
         """Every baseline has its own."""
-        raise NotImplementedError
 
     def _learn(self, pairs: Pairs, settings: Settings, report: Report) -> Parts:
         from crossfade.learning import learn

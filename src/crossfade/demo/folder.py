@@ -46,8 +46,7 @@ def check_writable(path: Path, place: Path) -> None:
     """
     try:
         # Permissions alone do not tell: the disk may be read-only, or no disk at all.
-        with tempfile.TemporaryFile(dir=place):
-            pass
+        tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         raise cannot_write(path, error) from error
 

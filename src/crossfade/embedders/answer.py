@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,15 +73,13 @@ def read_answer(body: bytes, ids: Sequence[Id], where: str) -> Answer:
 
 
 def _vector(embedding: Any, one: Id, where: str) -> NDArray[np.float32]:
-    try:
+    with suppress(binascii.Error, ValueError, OverflowError):
         if isinstance(embedding, str):
             return np.frombuffer(base64.b64decode(embedding, validate=True), "<f4").astype("f4")
         # numpy would take "1.5" and True for numbers, and a null for a NaN.
         if isinstance(embedding, list) and set(map(type, embedding)) <= {int, float}:
             with np.errstate(over="ignore"):
                 return np.array(embedding, np.float64).astype(np.float32)
-    except (binascii.Error, ValueError, OverflowError):
-        pass
     raise EmbedderError(
         f"the vector of item {shortened(one)} is neither a list of numbers nor base64 of float32",
         where=where,

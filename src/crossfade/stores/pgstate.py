@@ -26,6 +26,24 @@ def value_of(session: Session, words: Statements, key: str) -> str | None:
     return str(rows[0][0]) if rows else None
 
 
+def keep(session: Session, words: Statements, key: str, value: str | None) -> None:
+    """Put a value under that name, or take it away."""
+    make = (
+        "CREATE TABLE IF NOT EXISTS {state} "
+        "(store text, key text, value text NOT NULL, PRIMARY KEY (store, key))"
+    )
+    session.run(words.say(make))
+    if value is None:
+        forget = "DELETE FROM {state} WHERE store = {store} AND key = {key}"
+        session.run(words.say(forget, key=sql.Literal(key)))
+        return
+    put = (
+        "INSERT INTO {state} VALUES ({store}, {key}, {value}) "
+        "ON CONFLICT (store, key) DO UPDATE SET value = EXCLUDED.value"
+    )
+    session.run(words.say(put, key=sql.Literal(key), value=sql.Literal(value)))
+
+
 def value_at(url: str, table: str, key: str, patience: float = 30.0) -> str | None:
     """The value that is kept for a table, whatever its columns; None if there is no such table."""
     session = Session(url, safe_name(f"{url}#{table}"), patience)

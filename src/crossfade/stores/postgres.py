@@ -26,7 +26,7 @@ from crossfade.stores.pgcatalog import Catalog, columns_of, index_state, read_ca
 from crossfade.stores.pgcopy import Kind, empty, gathered, scattered
 from crossfade.stores.pgpromote import promote
 from crossfade.stores.pgsession import Connection, Session, sql
-from crossfade.stores.pgstate import value_of
+from crossfade.stores.pgstate import keep, value_of
 from crossfade.stores.pgstatements import Said, Statements
 from crossfade.stores.pgwords import statements
 from crossfade.stores.pgwrite import Writing
@@ -207,21 +207,7 @@ class PostgresStore:
         return value_of(self._session, self._words, key)
 
     def put(self, key: str, value: str | None) -> None:
-        make = (
-            "CREATE TABLE IF NOT EXISTS {state} "
-            "(store text, key text, value text NOT NULL, PRIMARY KEY (store, key))"
-        )
-        self._session.run(self._words.say(make))
-        given = {"key": sql.Literal(key), "value": sql.Literal(value)}
-        if value is None:
-            forget = "DELETE FROM {state} WHERE store = {store} AND key = {key}"
-            self._session.run(self._words.say(forget, key=given["key"]))
-            return
-        keep = (
-            "INSERT INTO {state} VALUES ({store}, {key}, {value}) "
-            "ON CONFLICT (store, key) DO UPDATE SET value = EXCLUDED.value"
-        )
-        self._session.run(self._words.say(keep, **given))
+        keep(self._session, self._words, key, value)
 
     def lock(self) -> AbstractContextManager[None]:
         return self._session.lock(f"{self._words.schema}.{self._words.name}")

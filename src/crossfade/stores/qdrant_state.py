@@ -157,12 +157,15 @@ class State:
         self.client.upsert(COLLECTION, [point], wait=True, **how)
 
     def _ensure(self) -> None:
+        from qdrant_client.http.exceptions import UnexpectedResponse
+
         with telling(self.name):
             if not self.client.collection_exists(COLLECTION):
                 try:
                     self.client.create_collection(COLLECTION, vectors_config={})
-                except Exception:
-                    # Another process may have made it in the meantime.
+                except (UnexpectedResponse, ValueError):
+                    # A server's and local mode's word for one that is there: another process may
+                    # have made it in the meantime.
                     if not self.client.collection_exists(COLLECTION):
                         raise
 

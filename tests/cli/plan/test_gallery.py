@@ -131,7 +131,8 @@ def test_ids_may_be_strings(crossfade, folder):
 
 def test_a_gallery_that_is_lifted_already_gives_the_same_order(crossfade, folder, made):
     np.savez("old.npz", vector=np.load("gallery.npy"))
-    assert crossfade("apply", "mine", "gallery.npy", "lifted.safetensors", "--direction", "forward")
+    words = ["--direction", "forward"]
+    assert crossfade("apply", "mine", "gallery.npy", "lifted.safetensors", *words).code == 0
     words = ["--order", "small-margin", "--blend", "1", "--gallery-labels", "gallery_labels.npy"]
     for name in ("gallery.npy", "lifted.safetensors"):
         target = name.split(".")[0]
@@ -171,7 +172,8 @@ def test_a_lifted_gallery_of_float16_is_ordered_in_small_parts(
 ):
     monkeypatch.setattr(rows, "_CLOSE_BYTES", 1000)
     np.save("narrow.npy", np.load("gallery.npy").astype(np.float16))
-    assert crossfade("apply", "mine", "narrow.npy", "lifted.safetensors", "--direction", "forward")
+    words = ["--direction", "forward"]
+    assert crossfade("apply", "mine", "narrow.npy", "lifted.safetensors", *words).code == 0
     words = ["--blend", "1", "--gallery", "lifted.safetensors", *LABELS]
     ran = crossfade("plan", "mine", "held.npz", "-o", "p", "--order", order, *words)
     assert ran.code == 0, ran.err
