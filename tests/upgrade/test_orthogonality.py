@@ -85,6 +85,20 @@ def test_a_lambda_that_binds_is_reached_within_a_tenth(solver):
     assert bound.config_.lambda_asked == lam
 
 
+def test_a_b_still_on_its_way_to_lambda_is_not_validated():
+    options = {"forward_map": "affine", "w2": 2.0, "lr": 0.005, "epochs": 40, "batch_size": 64}
+    lengths = {"normalize_old": "none", "normalize_new": "none"}
+    upgrade = Upgrade(
+        backward_map="near-orthogonal", lam=3.0, regularizer_weight=8.0, **options, **lengths
+    ).fit(*stretched())
+    path = [e for e in upgrade.history_ if e["block"] == "backward"]
+    assert path[9]["deviation"] < 0.9 * 3.0
+    assert [e["epoch"] for e in path if "validation" in e] == [20, 30, 40]
+    # A rotation has nowhere to settle.
+    path = [e for e in Upgrade(**options).fit(*stretched()).history_ if e["block"] == "backward"]
+    assert [e["epoch"] for e in path if "validation" in e] == [10, 20, 30, 40]
+
+
 @pytest.mark.parametrize("name", ["smooth", "heaviside", "so", "srip"])
 def test_every_regularizer_holds_b_nearer_to_orthogonal(name):
     options = {

@@ -97,8 +97,12 @@ class Run:
         state: Callable[[], tuple[BackwardMap, ForwardMap]],
         distance: Callable[[], float],
         average: AveragedModel | None = None,
+        settling: int = 0,
     ) -> None:
-        """AdamW with a short warm-up and a cosine decay; validation at points on the way."""
+        """AdamW with a short warm-up and a cosine decay; validation at points on the way.
+
+        The first `settling` of these points are passed over.
+        """
         rows = len(self.old)
         steps = math.ceil(rows / batch_size)
         total = epochs * steps
@@ -112,7 +116,8 @@ class Run:
                 * (0.01 + 0.495 * (1 + math.cos(math.pi * t / total)))
             ),
         )
-        checks = {math.ceil(epochs * i / CHECKS[block]) for i in range(1, CHECKS[block] + 1)}
+        turns = range(1 + settling, CHECKS[block] + 1)
+        checks = {math.ceil(epochs * i / CHECKS[block]) for i in turns}
         for epoch in range(1, epochs + 1):
             sums: dict[str, float] = {}
             order = torch.randperm(rows).to(self.device)
