@@ -105,6 +105,27 @@ def test_a_changed_byte_in_a_compressed_zip(tmp_path):
     assert said(path).startswith("is damaged (")
 
 
+# Where the zip format keeps them: in the header before a member, and in the list at the end.
+@pytest.mark.parametrize(
+    ("field", "value", "cause"),
+    [
+        ({b"PK\x03\x04": 6, b"PK\x01\x02": 8}, 1, "password required"),
+        ({b"PK\x03\x04": 8, b"PK\x01\x02": 10}, 97, "compression method is not supported"),
+    ],
+    ids=["a password", "an unknown packer"],
+)
+def test_a_zip_that_cannot_be_unpacked(tmp_path, field, value, cause):
+    path = tmp_path / "x.npz"
+    save(path)
+    data = bytearray(path.read_bytes())
+    for mark, offset in field.items():
+        data[data.index(mark) + offset] = value
+    path.write_bytes(data)
+    words = said(path)
+    assert words.startswith("cannot be unpacked (")
+    assert cause in words
+
+
 def test_a_zip_without_arrays(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("readme.txt", "nothing here")

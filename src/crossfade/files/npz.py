@@ -99,8 +99,8 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         try:
             with zipfile.ZipFile(path) as archive:
                 yield archive
-        except (RuntimeError, NotImplementedError) as error:
-            # The zip module's words for a password and for a packer it does not know.
+        except RuntimeError as error:
+            # The zip module's way to tell of a password and of a packer it does not know.
             raise BadInput(
                 f"cannot be unpacked ({error})", where=path, step="write it with np.savez"
             ) from error

@@ -71,8 +71,8 @@ def promote(
         return True
 
     while True:
-        while session.doing(lambda c: c.execute(bring).rowcount):
-            pass
+        if session.doing(lambda c: c.execute(bring).rowcount):
+            continue
         index(column)
         if session.doing(switch):
             return
