@@ -7,8 +7,6 @@ meets the migration at work and not Python at its imports.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
 import time
 import warnings
 from pathlib import Path
@@ -56,7 +54,8 @@ def run(*arguments: str, kill_after: float | None = None) -> bool:
     process.start()
     process.join(kill_after)
     if process.exitcode is None:
-        os.kill(process.pid, signal.SIGKILL)
+        # It may have ended meanwhile: then the step is done again, as after a kill at its end.
+        process.kill()
         process.join()
         return False
     if process.exitcode != 0:

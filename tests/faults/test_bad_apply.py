@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -199,7 +197,7 @@ def test_a_kill_leaves_no_target_and_a_second_run_works(tmp_path, upgrade_folder
     ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"busy\n"
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait(timeout=30)
     assert not target.exists()
     ran = run(upgrade_folder, old, target)

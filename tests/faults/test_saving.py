@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -157,6 +155,6 @@ def test_a_kill_at_any_moment_leaves_an_upgrade(folder, tmp_path, upgrade):
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout.readline() == b"saved\n"
             time.sleep(rng.uniform(0, 0.05))
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait(timeout=30)
         assert Upgrade.load(tmp_path / "target").hash_ == upgrade.hash_

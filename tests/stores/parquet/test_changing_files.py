@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 
@@ -40,7 +38,7 @@ while True:
             assert [k for k in ids if k != 1000] == list(range(ROWS))
             assert len(store.search(np.ones(DIM, np.float32), column="vector", k=5)) == 5
     finally:
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
         process.stdout.close()
 
