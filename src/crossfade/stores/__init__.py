@@ -13,6 +13,7 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Metric,
+    Obstacle,
     Store,
     WholeColumns,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Hit",
     "Id",
     "Metric",
+    "Obstacle",
     "Store",
     "WholeColumns",
     "open_store",

@@ -69,6 +69,14 @@ class Description:
 
 
 @dataclass(frozen=True)
+class Obstacle:
+    """Something that `promote` would break or lose; `final` if nobody may wave it through."""
+
+    cause: str
+    final: bool = True
+
+
+@dataclass(frozen=True)
 class Hit:
     """One result of a search: a higher score is nearer, whatever the metric."""
 
@@ -92,11 +100,17 @@ class Store(Protocol):
         ...
 
     def stream(
-        self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
+        self,
+        columns: Sequence[str],
+        *,
+        after: Id | None = None,
+        size: int = ROWS,
+        missing: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows in ascending order of id, those after `after`, as (id, *columns, TOKEN).
 
         Each batch shows the rows as they are when it is read. Text ids sort by code point.
+        `missing` keeps rows that have nothing in that added column.
         """
         ...
 
@@ -117,6 +131,13 @@ class Store(Protocol):
 
         `rows` holds the id and every added column, and may hold TOKEN: then rows that changed
         since they were read are left alone. Rows that are gone do not come back.
+        """
+        ...
+
+    def erase(self, rows: pa.RecordBatch) -> int:
+        """Take the added columns from these rows, (id, TOKEN), as if they had never been written.
+
+        Gives the number of rows; those that changed since they were read are left alone.
         """
         ...
 
@@ -145,10 +166,45 @@ class Store(Protocol):
         """Index a vector column for search, or do nothing where the store needs none."""
         ...
 
-    def promote(self, column: str, drop: Sequence[str]) -> str:
+    def version(self) -> str | None:
+        """A mark that is another one once any row has come, changed or gone.
+
+        None where a store has no such thing, and one must look at the rows.
+        """
+        ...
+
+    def activity(self) -> str | None:
+        """As `version`, but a hint: it is cheap, may be late, and None means that nothing is known.
+
+        A searcher looks for rows that came whenever it changes, and now and then anyway.
+        """
+        ...
+
+    def duplicates(self) -> list[Id]:
+        """Some ids that more than one row has; none where the store itself sees to it."""
+        ...
+
+    def obstacles(self) -> list[Obstacle]:
+        """What stands in the way of `promote`: what hangs on the vector column and cannot be
+        carried along, rights that are missing, rows that cannot be seen."""
+        ...
+
+    def promote(
+        self, column: str, drop: Sequence[str], *, columns: Sequence[str], work: Work
+    ) -> str:
         """Make an added vector column the only one, drop `drop`, and give the name it has then.
 
-        The one act that cannot be undone. Killed at any point, it can be called again.
+        Rows come and change meanwhile. `work` is shown rows as `stream` gives them, with `columns`,
+        and makes what is to be written of those that need another vector. Every row that came or
+        changed is shown to it before its old vector goes, so that none is lost. Killed at any
+        point, it can be called again; until the old vectors go, `withdraw` undoes it.
+        """
+        ...
+
+    def withdraw(self, column: str) -> None:
+        """Undo a `promote` of `column` that was cut short; no error where none was begun.
+
+        `StoreError` if old vectors are gone already, or rows would lose the only vector they have.
         """
         ...
 
