@@ -79,7 +79,7 @@ def _put(temporary: Path, final: Path) -> None:
     before: Path | None = None
     if not (temporary.is_dir() and final.exists()):
         temporary.replace(final)
-    elif _exchange(temporary, final):
+    elif exchange(temporary, final):
         before = temporary
     else:
         # A folder cannot be renamed onto a full one, so the old one steps aside for a moment.
@@ -100,7 +100,7 @@ def _put(temporary: Path, final: Path) -> None:
         _remove(before)
 
 
-def _exchange(a: Path, b: Path) -> bool:
+def exchange(a: Path, b: Path) -> bool:
     """Swap two names in one step, so that a kill finds one or the other; False where it cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2

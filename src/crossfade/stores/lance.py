@@ -4,6 +4,11 @@ Added columns are columns of the table, null until written: the first time fragm
 (`lance_columns`), then in batches with `merge_insert` from the version they were read at. Lance
 refuses the commit if any of these rows was changed or deleted in between, and the batch is read
 again. Old versions keep what they held, so readers that have the table open are not disturbed.
+
+`promote` first lets the two vector columns change names (`lance_swap`), in one commit. From then on
+the application cannot write old vectors, while those it wrote are all there, under another name:
+what came late is lifted from them, and only then they go. In between, this store shows the columns
+under the names they had, so nobody need know.
 """
 
 from __future__ import annotations
@@ -29,11 +34,13 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Metric,
+    Obstacle,
     Where,
     Work,
 )
 from crossfade.stores.lance_columns import can_write_columns, write_columns
 from crossfade.stores.lance_fragments import SPARE, enter_moved, tidy
+from crossfade.stores.lance_swap import Swap, last_swapped, swapped_in
 from crossfade.stores.lance_words import (
     first_line,
     indexed,
@@ -54,6 +61,9 @@ from crossfade.stores.values import FileValues, beside
 
 # Below this many rows a scan is as fast as an index and exact.
 _INDEX_FROM_ROWS = 50_000
+# Of a table that an application writes old vectors to all the time.
+_PASSES = 100
+_NAMED = 10
 
 
 class LanceStore:
@@ -91,8 +101,9 @@ class LanceStore:
 
     def describe(self) -> Description:
         dataset = self._now()
-        names = tuple(dataset.schema.names)
-        kind = dataset.schema.field(self.vector).type
+        swap = swapped_in(dataset.schema, self.vector)
+        names = tuple(swap.shown(name) for name in dataset.schema.names)
+        kind = dataset.schema.field(swap.kept(self.vector)).type
         if not pa.types.is_fixed_size_list(kind):
             raise BadInput(
                 f"{self.vector!r} is a list of any length",
@@ -110,22 +121,30 @@ class LanceStore:
             metric=self.metric,
             columns=tuple(n for n in names if not n.startswith(PREFIX)),
             added=tuple(n for n in names if n.startswith(PREFIX)),
-            indexed=tuple(sorted(indexed(dataset))),
+            indexed=tuple(sorted(swap.shown(name) for name in indexed(dataset))),
         )
 
     def stream(
-        self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
+        self,
+        columns: Sequence[str],
+        *,
+        after: Id | None = None,
+        size: int = ROWS,
+        missing: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        ids = self._now().to_table(columns=[self.id])[self.id].combine_chunks()
+        dataset = self._now()
+        nothing = None if missing is None else self._missing(dataset, missing)
+        with telling(self.name):
+            found = dataset.to_table(columns=[self.id], filter=nothing)
+        ids = found[self.id].combine_chunks()
         ids = ids.take(pc.sort_indices(ids))
         if after is not None:
             ids = ids.filter(pc.greater(ids, pa.scalar(after, ids.type)))
         for first in range(0, len(ids), size):
             last = min(first + size, len(ids)) - 1
             low, high = literal(ids[first].as_py()), literal(ids[last].as_py())
-            table = self._read(
-                f"{quoted(self.id)} >= {low} AND {quoted(self.id)} <= {high}", columns
-            )
+            between = f"{quoted(self.id)} >= {low} AND {quoted(self.id)} <= {high}"
+            table = self._read(between if nothing is None else f"{between} AND {nothing}", columns)
             if len(table):
                 yield one_batch(table.take(pc.sort_indices(table[self.id])))
 
@@ -155,6 +174,8 @@ class LanceStore:
         if TOKEN in rows.schema.names:
             dataset = dataset.checkout_version(rows[TOKEN][0].as_py())
             rows = rows.drop_columns([TOKEN])
+        swap = swapped_in(dataset.schema, self.vector)
+        rows = rows.rename_columns([swap.kept(name) for name in rows.schema.names])
         key = dataset.schema.field(self.id).type
         rows = rows.set_column(
             rows.schema.get_field_index(self.id), self.id, rows[self.id].cast(key)
@@ -169,6 +190,18 @@ class LanceStore:
             if enter_moved(self._now(), self._moved):
                 self._moved = 0
         return written
+
+    def erase(self, rows: pa.RecordBatch) -> int:
+        dataset = self._now()
+        swap = swapped_in(dataset.schema, self.vector)
+        nothing = {
+            swap.shown(f.name): pa.nulls(len(rows), f.type)
+            for f in dataset.schema
+            if swap.shown(f.name).startswith(PREFIX)
+        }
+        return self.write(
+            pa.RecordBatch.from_pydict({self.id: rows[self.id], **nothing, TOKEN: rows[TOKEN]})
+        )
 
     def write_all(self, columns: Sequence[str], work: Work, *, size: int = ROWS) -> Iterator[int]:
         dataset = self._now()
@@ -198,8 +231,9 @@ class LanceStore:
         for name, values in check_where(where, tuple(dataset.schema.names)).items():
             terms.append(f"{quoted(name)} IN ({', '.join(map(literal, values))})")
         if missing is not None:
-            terms.append(f"{quoted(missing)} IS NULL")
-        nearest = {"column": column, "q": np.asarray(query, np.float32), "k": k}
+            terms.append(self._missing(dataset, missing))
+        swap = swapped_in(dataset.schema, self.vector)
+        nearest = {"column": swap.kept(column), "q": np.asarray(query, np.float32), "k": k}
         nearest["metric"] = self.metric
         with telling(self.name):
             found = dataset.scanner(
@@ -217,6 +251,7 @@ class LanceStore:
     def build_index(self, column: str) -> None:
         self._tidy()
         dataset = self._now()
+        column = swapped_in(dataset.schema, self.vector).kept(column)
         rows = dataset.count_rows(f"{quoted(column)} IS NOT NULL")
         if rows < _INDEX_FROM_ROWS:
             return
@@ -229,14 +264,126 @@ class LanceStore:
                 replace=True,
             )
 
-    def promote(self, column: str, drop: Sequence[str]) -> str:
-        names = self._now().schema.names
-        if column in names:
-            self.drop_columns([n for n in (self.vector, *drop) if n != column])
+    def version(self) -> str | None:
+        return str(self._now().version)
+
+    def activity(self) -> str | None:
+        return self.version()
+
+    def duplicates(self) -> list[Id]:
+        with telling(self.name):
+            ids = self._now().to_table(columns=[self.id])[self.id]
+        counts = ids.value_counts()
+        twice = counts.filter(pc.greater(counts.field("counts"), 1))
+        return sorted(twice.field("values").to_pylist())[:_NAMED]
+
+    def obstacles(self) -> list[Obstacle]:
+        """Nothing hangs on a column of a Lance table but its index, and the new one has its own."""
+        return []
+
+    def promote(
+        self, column: str, drop: Sequence[str], *, columns: Sequence[str], work: Work
+    ) -> str:
+        dataset = self._now()
+        swap = swapped_in(dataset.schema, self.vector)
+        if column in dataset.schema.names:
+            swap = Swap(self.vector, column)
             with telling(self.name):
-                self._now().alter_columns({"path": column, "name": self.vector})
+                dataset.alter_columns(*swap.renames())
+        if swap.column is None:
+            # Killed behind the drop, perhaps: what came just before it is in the version before.
+            self._mend(last_swapped(self._now, self.path, Swap(self.vector, column)), columns, work)
+        else:
+            seen = self._settle(columns, work)
+            with telling(self.name):
+                dataset = self._now()
+                there = [name for name in drop if name in dataset.schema.names]
+                dataset.drop_columns([swap.aside, *there])
+            if dataset.version > seen + 1:
+                self._mend(dataset.version - 1, columns, work)
         self._tidy()
         return self.vector
+
+    def withdraw(self, column: str) -> None:
+        dataset = self._now()
+        swap = swapped_in(dataset.schema, self.vector)
+        if swap.column is None:
+            if column not in dataset.schema.names:
+                raise StoreError("the old vectors are gone", where=self.name)
+            return
+        newer = dataset.count_rows(
+            f"{quoted(self.vector)} IS NOT NULL AND {quoted(swap.aside)} IS NULL "
+            f"AND {quoted(self._state_of(dataset))} IS NULL"
+        )
+        if newer:
+            raise StoreError(
+                f"{newer:,} rows were written with new vectors since the switch, and have no other",
+                where=self.name,
+                step="finish, or delete these rows first",
+            )
+        with telling(self.name):
+            dataset.alter_columns(*swap.reversed())
+
+    def _state_of(self, dataset: Any) -> str:
+        """Any added column that is no vector: rows of ours have something in it."""
+        return next(
+            str(f.name)
+            for f in dataset.schema
+            if f.name.startswith(PREFIX) and not is_vector_type(f.type)
+        )
+
+    def _settle(self, columns: Sequence[str], work: Work) -> int:
+        """Show every row to `work` until it has nothing to do; gives the version of that look."""
+        for _ in range(_PASSES):
+            version, idle = self._now().version, True
+            for rows in self.stream(columns):
+                made = work(rows)
+                if made is not None:
+                    idle = False
+                    self.write(made)
+            if idle:
+                return int(version)
+        raise StoreError(
+            "rows change faster than they can be written",
+            where=self.name,
+            step="finish again when the table is calmer",
+        )
+
+    def _mend(self, version: int | None, columns: Sequence[str], work: Work) -> None:
+        """Give rows that came in the instant before the drop the vectors that are theirs.
+
+        In the version before it they are as they were, old vector and all.
+        """
+        if version is None:
+            return
+        before = self._now().checkout_version(version)
+        swap = swapped_in(before.schema, self.vector)
+        wanted = list(dict.fromkeys([self.id, *columns]))
+        with telling(self.name):
+            for rows in before.to_batches(
+                columns=[swap.kept(name) for name in wanted], batch_size=ROWS
+            ):
+                token = pa.array(np.full(len(rows), version, np.int64))
+                made = work(rows.rename_columns(wanted).append_column(TOKEN, token))
+                if made is not None:
+                    self._replace(before, made.select([self.id, str(swap.column)]))
+
+    def _replace(self, before: Any, rows: pa.RecordBatch) -> None:
+        """Set the vectors of rows that have the one they had before; others are the application's
+        own by now."""
+        ids = ", ".join(map(literal, rows[self.id].to_pylist()))
+        condition, columns = f"{quoted(self.id)} IN ({ids})", [self.id, self.vector]
+        was, now = (
+            dict(zip(*(t[name].to_pylist() for name in columns), strict=True))
+            for t in (d.to_table(columns=columns, filter=condition) for d in (before, self._now()))
+        )
+        same = [key in now and now[key] == was.get(key) for key in rows[self.id].to_pylist()]
+        late = rows.filter(pa.array(same))
+        if len(late):
+            table = self._now()
+            key = table.schema.field(self.id).type
+            late = pa.table({self.id: late[self.id].cast(key), self.vector: late[1]})
+            table.merge_insert(self.id).when_matched_update_all().execute(late)
 
     def get(self, key: str) -> str | None:
         return self._values.get(key)
@@ -267,11 +414,16 @@ class LanceStore:
         with telling(self.name):
             tidy(dataset, spare)
 
+    def _missing(self, dataset: Any, column: str) -> str:
+        return f"{quoted(swapped_in(dataset.schema, self.vector).kept(column))} IS NULL"
+
     def _read(self, condition: str, columns: Sequence[str]) -> pa.Table:
         dataset = self._now()
+        swap = swapped_in(dataset.schema, self.vector)
         wanted = list(dict.fromkeys([self.id, *columns]))
         with telling(self.name):
-            table = dataset.to_table(columns=wanted, filter=condition)
+            table = dataset.to_table(columns=[swap.kept(n) for n in wanted], filter=condition)
+        table = table.rename_columns(wanted)
         return table.append_column(TOKEN, pa.array(np.full(len(table), dataset.version, np.int64)))
 
     def _beside(self, what: str) -> Path:

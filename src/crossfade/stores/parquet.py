@@ -1,7 +1,8 @@
 """A plain folder of Parquet files, which the application adds, replaces (by renaming) and deletes.
 
 Which rows there are is told by the application's files alone, and they are not touched before
-`promote`. Added columns live beside them, in `_crossfade`. Searches go through all vectors, a few
+`promote`, which keeps them until all others are in place (`parquet_promote`). Added columns live
+beside them, in `_crossfade`. Searches go through all vectors, a few
 thousand at a time; streaming is fastest where ids rise along the files.
 
 The token of a row is that of its file: it changes when the file is replaced. It is compared just
@@ -10,6 +11,8 @@ before a batch gets its name; a file that is replaced in the instant between is 
 
 from __future__ import annotations
 
+import hashlib
+import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -24,13 +27,24 @@ from numpy.typing import NDArray
 
 from crossfade.errors import BadInput, StoreError
 from crossfade.files.arrow import is_vector_type
-from crossfade.stores.contract import ROWS, TOKEN, Column, Description, Hit, Id, Metric, Where
+from crossfade.stores.contract import (
+    ROWS,
+    TOKEN,
+    Column,
+    Description,
+    Hit,
+    Id,
+    Metric,
+    Obstacle,
+    Where,
+    Work,
+)
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import check_name
 from crossfade.stores.parquet_base import Base, Snapshot, base_paths
 from crossfade.stores.parquet_delta import Sidecar
-from crossfade.stores.parquet_promote import promote_files
-from crossfade.stores.parquet_rows import Changed, Rows, places, vectors
+from crossfade.stores.parquet_promote import Promotion
+from crossfade.stores.parquet_rows import Changed, Rows, Signature, places, signature, vectors
 from crossfade.stores.parquet_search import added, all_vectors, allowed, dimension, live_in, nearest
 from crossfade.stores.rows import one_batch
 from crossfade.stores.values import FileValues
@@ -83,10 +97,16 @@ class ParquetStore:
         )
 
     def stream(
-        self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
+        self,
+        columns: Sequence[str],
+        *,
+        after: Id | None = None,
+        size: int = ROWS,
+        missing: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         while True:
-            batch = self._steady(partial(self._next, after=after, size=size, columns=columns))
+            asked = partial(self._next, after=after, size=size, columns=columns, missing=missing)
+            batch = self._steady(asked)
             if not len(batch):
                 return
             yield batch
@@ -126,6 +146,15 @@ class ParquetStore:
             return int(good.sum())
 
         return self._steady(written)
+
+    def erase(self, rows: pa.RecordBatch) -> int:
+        nothing = {
+            name: pa.nulls(len(rows), column.arrow)
+            for name, (column, _) in self._side.columns().items()
+        }
+        return self.write(
+            pa.RecordBatch.from_pydict({self.id: rows[self.id], **nothing, TOKEN: rows[TOKEN]})
+        )
 
     def tally(self, column: str) -> dict[str | None, int]:
         def counted(snapshot: Snapshot) -> Counter[str | None]:
@@ -167,25 +196,98 @@ class ParquetStore:
     def build_index(self, column: str) -> None:
         """Nothing to build: a search goes through all vectors."""
 
-    def promote(self, column: str, drop: Sequence[str]) -> str:
-        """Put the shared vectors in place of the old ones, file by file, each whole or not at all.
+    def version(self) -> str | None:
+        files = [(file.path.name, file.signature) for file in self._base.now().files]
+        told = repr((files, self._side.state())).encode()
+        return hashlib.blake2b(told, digest_size=16).hexdigest()
 
-        The application should not replace files meanwhile: one that it replaces in the instant
-        before ours takes its place is lost.
-        """
-        known = self._side.columns()
-        if column in known:
-            live = self._side.live()
-            promote_files(
-                self.path,
-                self.path / SIDE,
+    def activity(self) -> str | None:
+        return self.version()
+
+    def duplicates(self) -> list[Id]:
+        """A folder with an id twice is refused whatever is asked of it, with the id named."""
+        self._base.now()
+        return []
+
+    def obstacles(self) -> list[Obstacle]:
+        folders = {path.resolve().parent for path in base_paths(self.path)} | {self.path}
+        return [
+            Obstacle(f"{folder} cannot be written")
+            for folder in sorted(folders)
+            if not os.access(folder, os.W_OK)
+        ]
+
+    def promote(
+        self, column: str, drop: Sequence[str], *, columns: Sequence[str], work: Work
+    ) -> str:
+        known, promotion = self._side.columns(), Promotion(self.path, self.path / SIDE)
+        if column in known and not promotion.dropping:
+            promotion.begin(0 if promotion.begun else self.describe().dim)
+            promotion.switch(
                 self.id,
                 self.vector,
-                lambda ids: live.read(places(ids, live.ids.cast(ids.type)), *known[column]),
+                lambda path: self._ready(
+                    path, columns, work, known[column][0].dim, promotion.old_dim
+                ),
+                lambda ids: self._shared(ids, column),
             )
+        promotion.drop()
         self._side.drop([column, *drop])
-        (self.path / SIDE / "promote.json").unlink(missing_ok=True)
+        promotion.end()
         return self.vector
+
+    def withdraw(self, column: str) -> None:
+        promotion = Promotion(self.path, self.path / SIDE)
+        known = self._side.columns()
+        if promotion.dropping or (column not in known and not promotion.begun):
+            raise StoreError("the old vectors are gone", where=self.name)
+        if not promotion.begun:
+            return
+        dim = known[column][0].dim
+        for path in promotion.foreign():
+            if self._dim_of(path) == dim:
+                raise StoreError(
+                    "holds new vectors, and was written since the switch",
+                    where=path,
+                    step="finish, or take this file out of the folder first",
+                )
+        promotion.undo()
+
+    def _ready(
+        self, path: Path, columns: Sequence[str], work: Work, dim: int, old_dim: int
+    ) -> bool:
+        """Show a file's rows to `work`, and write what it makes.
+
+        A file that comes with new vectors is the application's own, and done. Where old and new
+        are of one length it cannot be told, and counts as old until all files are in place.
+        """
+        file = self._base.of(path)
+        if self._dim_of(path) == dim != old_dim:
+            return False
+        for first in range(0, len(file.ids), ROWS):
+            some = np.arange(first, min(first + ROWS, len(file.ids)))
+            with file.held() as held:
+                made = work(self._rows(held, some, columns))
+            if made is not None:
+                ids = made[self.id].cast(file.ids.type)
+                values = {
+                    name: made[name].cast(column.arrow)
+                    for name, (column, _) in self._side.columns().items()
+                }
+                self._side.append(ids, values, partial(_is_still, path, file.files[0].signature))
+        return True
+
+    def _shared(self, ids: pa.Array, column: str) -> pa.Array:
+        live = self._side.live()
+        return live.read(places(ids, live.ids.cast(ids.type)), *self._side.columns()[column])
+
+    def _dim_of(self, path: Path) -> int | None:
+        """How long the vectors of a file are; None if it has none."""
+        file = self._base.of(path)
+        try:
+            return dimension(file, self.vector) if len(file.ids) else None
+        except BadInput:
+            return None
 
     def get(self, key: str) -> str | None:
         return self._values.get(key)
@@ -228,13 +330,21 @@ class ParquetStore:
         raise StoreError("its files keep changing", where=self.name, step="try again later")
 
     def _next(
-        self, snapshot: Snapshot, after: Id | None, size: int, columns: Sequence[str]
+        self,
+        snapshot: Snapshot,
+        after: Id | None,
+        size: int,
+        columns: Sequence[str],
+        missing: str | None,
     ) -> pa.RecordBatch:
         """The rows after an id, as they are now."""
         first, end = 0, len(snapshot.ids)
         if after is not None:
             first = bisect_right(range(end), after, key=lambda at: snapshot.ids[at].as_py())
-        return self._rows(snapshot, np.arange(first, min(first + size, end)), columns)
+        if missing is None:
+            return self._rows(snapshot, np.arange(first, min(first + size, end)), columns)
+        kept = allowed(snapshot, self._side, None, missing)
+        return self._rows(snapshot, first + np.flatnonzero(kept[first:])[:size], columns)
 
     def _rows(self, snapshot: Snapshot, positions: Rows, columns: Sequence[str]) -> pa.RecordBatch:
         """Rows as the contract wants them: (id, *columns, TOKEN)."""
@@ -254,6 +364,13 @@ class ParquetStore:
                 out[name] = table[name]
         out[TOKEN] = pa.array(snapshot.tokens(positions))
         return one_batch(pa.table(out))
+
+
+def _is_still(path: Path, mark: Signature) -> bool:
+    try:
+        return signature(path) == mark
+    except FileNotFoundError:
+        return False
 
 
 def _the_vector(schema: pa.Schema, where: Path) -> str:

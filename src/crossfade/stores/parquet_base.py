@@ -155,6 +155,16 @@ class Base:
             except Changed:
                 continue
 
+    def of(self, path: Path) -> Snapshot:
+        """The rows of one file alone; `Changed` if it is gone."""
+        try:
+            mark = signature(path)
+        except FileNotFoundError:
+            raise Changed from None
+        known = self._known.get(path)
+        same = known is not None and known.signature == mark
+        return self._sorted((known if known is not None and same else self._load(path, mark),))
+
     def _listed(self) -> Snapshot:
         found: dict[Path, BaseFile] = {}
         for path in base_paths(self.folder):

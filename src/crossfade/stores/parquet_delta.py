@@ -196,6 +196,10 @@ class Sidecar:
                     self._last = _live(deltas)
                 return self._last
 
+    def state(self) -> list[str]:
+        """What is there, by name: another list once anything was written."""
+        return [*map(str, self.columns()), *(path.name for path in _needed(self._paths()))]
+
     def clean(self) -> None:
         """Remove what a killed process left: temporary files, and files that were merged."""
         if self.folder.is_dir():

@@ -1,65 +1,197 @@
-"""The last step of a migration on Parquet files: shared vectors in the place of the old ones.
+"""`promote` on Parquet files: shared vectors in the place of the old ones, and back again.
 
-A file is written in `_crossfade`, its signature noted, and then it takes the place of the old one:
-after a kill the note tells which files are done. A file that the application replaced after that,
-and one with no shared vector for any of its rows, are its own affair and are left alone.
+    _crossfade/promote.json   which file was what before, and what it is since
+    _crossfade/fresh/         files with shared vectors, until they are in place
+    _crossfade/old/           the application's own files, until all others are in place
+
+A file and its successor change places in one step of the file system, and what came out is looked
+at: one that the application put there in the same instant goes back, and is done anew. So no file
+of the application is lost, and as long as `old` is there all of it can be undone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crossfade.errors import StoreError
 from crossfade.files import replacing
+from crossfade.files.atomic import exchange
 from crossfade.stores.parquet_base import STEP, base_paths
 from crossfade.stores.parquet_rows import Changed, id_array, opened, signature
 
 Shared = Callable[[pa.Array], pa.Array]
+"""The shared vectors of some ids."""
+Ready = Callable[[Path], bool]
+"""Brings the shared vectors of a file's rows up to date; False for a file to be left alone."""
 
 
-def promote_files(folder: Path, side: Path, id: str, vector: str, shared: Shared) -> None:
-    """Rewrite every file of `folder`; `shared` gives the vectors of some ids."""
-    note, fresh = side / "promote.json", side / "promoted.parquet"
-    done: dict[str, list[int]] = {}
-    if note.exists():
-        done = json.loads(note.read_text(encoding="utf-8"))
-    if fresh.exists():
-        # It was noted, perhaps, but never took its place: that file is still to be done.
-        waiting = list(signature(fresh))
-        done = {name: mark for name, mark in done.items() if mark != waiting}
-        _save(note, done)
-        fresh.unlink()
-    for path in base_paths(folder):
-        while path.name not in done and path.exists():
-            try:
-                before = signature(path)
-                if not _rewrite(path, before, fresh, id, vector, shared):
-                    break
-                _save(note, {**done, path.name: list(signature(fresh))})
-                if signature(path) != before:
-                    continue
-            except (Changed, FileNotFoundError):
-                continue
-            done[path.name] = list(signature(fresh))
-            fresh.replace(path.resolve())
-            _sync_folder(path.resolve().parent)
+@dataclass(frozen=True)
+class Promotion:
+    """The switch of a folder from old files to new ones, as far as it has come."""
+
+    folder: Path
+    side: Path
+
+    @property
+    def begun(self) -> bool:
+        return self._note.exists()
+
+    @property
+    def dropping(self) -> bool:
+        """Whether old files are on their way out, and there is no way back."""
+        return bool(self._told()["dropping"])
+
+    @property
+    def old_dim(self) -> int:
+        """How long old vectors are: in the middle of it the folder cannot tell."""
+        return int(self._told()["old_dim"])
+
+    def begin(self, old_dim: int) -> None:
+        for name in ("fresh", "old"):
+            (self.side / name).mkdir(exist_ok=True)
+        if not self.begun:
+            self._tell({"dropping": False, "old_dim": old_dim, "files": {}})
+        self._gather()
+
+    def switch(self, id: str, vector: str, ready: Ready, shared: Shared) -> None:
+        """Put every file of the folder in place; those that come meanwhile, too.
+
+        All are written before the first is put in place, so that the folder holds two kinds of
+        files for no longer than renaming takes.
+        """
+        while True:
+            waiting = [path for path in base_paths(self.folder) if not self._done(path)]
+            written = [path for path in waiting if self._write(path, id, vector, ready, shared)]
+            if not written:
+                return
+            for path in written:
+                self._put(path)
+
+    def drop(self) -> None:
+        """Let the old files go. From here on there is no way back."""
+        if self.begun:
+            self._tell(self._told() | {"dropping": True})
+            for name in ("old", "fresh"):
+                shutil.rmtree(self.side / name, ignore_errors=True)
+
+    def end(self) -> None:
+        self._note.unlink(missing_ok=True)
+
+    def undo(self) -> None:
+        """Every file of the application in its place again."""
+        self._gather()
+        # One that is there by now in place of ours is the application's, and newer.
+        for path in base_paths(self.folder):
+            before = self.side / "old" / path.name
+            if self._done(path) and before.exists():
+                before.replace(path.resolve())
+                _sync_folder(path.resolve().parent)
+        for name in ("old", "fresh"):
+            shutil.rmtree(self.side / name, ignore_errors=True)
+        self.end()
+
+    def foreign(self) -> list[Path]:
+        """Files that are neither ours nor what they were before."""
+        known = self._told()["files"]
+        return [
+            path
+            for path in base_paths(self.folder)
+            if list(signature(path)) not in known.get(path.name, {}).values()
+        ]
+
+    def _write(self, path: Path, id: str, vector: str, ready: Ready, shared: Shared) -> bool:
+        """Write what is to take a file's place; False if it is to be left alone."""
+        fresh = self.side / "fresh" / path.name
+        try:
+            before = signature(path)
+            if not ready(path):
+                return False
+            _rewrite(path, before, fresh, id, vector, shared)
+        except (Changed, FileNotFoundError):
+            # Replaced or deleted meanwhile: listed again, it is what it is by then.
+            return True
+        told = self._told()
+        marks = {"before": list(before), "after": list(signature(fresh))}
+        self._tell(told | {"files": told["files"] | {path.name: marks}})
+        return True
+
+    def _put(self, path: Path) -> None:
+        fresh, marks = self.side / "fresh" / path.name, self._told()["files"].get(path.name)
+        with suppress(FileNotFoundError):
+            if marks and fresh.exists() and list(signature(path)) == marks["before"]:
+                self._exchange(fresh, path.resolve(), marks["before"])
+
+    def _exchange(self, fresh: Path, path: Path, before: list[int]) -> None:
+        ours = list(signature(fresh))
+        if not exchange(fresh, path):
+            # No such step on this system: one that comes in the instant between is lost.
+            self._keep(path, fresh.name)
+            fresh.replace(path)
+        elif list(signature(fresh)) == before:
+            fresh.replace(self.side / "old" / fresh.name)
+        else:
+            while list(signature(fresh)) != ours:
+                exchange(fresh, path)
+            fresh.unlink()
+        _sync_folder(path.parent)
+
+    def _keep(self, path: Path, name: str) -> None:
+        kept = self.side / "old" / name
+        kept.unlink(missing_ok=True)
+        try:
+            os.link(path, kept)
+        except OSError:
+            shutil.copy2(path, kept)
+
+    def _gather(self) -> None:
+        """After a kill between a change of places and what follows, an old file is in `fresh`."""
+        for path in base_paths(self.folder):
+            marks = self._told()["files"].get(path.name)
+            fresh = self.side / "fresh" / path.name
+            if marks and fresh.exists() and list(signature(fresh)) == marks["before"]:
+                fresh.replace(self.side / "old" / path.name)
+
+    def _done(self, path: Path) -> bool:
+        marks = self._told()["files"].get(path.name)
+        with suppress(FileNotFoundError):
+            return marks is not None and list(signature(path)) == marks["after"]
+        return True
+
+    @property
+    def _note(self) -> Path:
+        return self.side / "promote.json"
+
+    def _told(self) -> dict[str, Any]:
+        try:
+            told: dict[str, Any] = json.loads(self._note.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {"dropping": False, "old_dim": 0, "files": {}}
+        except ValueError as error:
+            raise StoreError(f"is damaged ({error})", where=self._note, step="restore it") from None
+        return told
+
+    def _tell(self, told: dict[str, Any]) -> None:
+        with replacing(self._note, overwrite=True) as temporary:
+            temporary.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
-def _rewrite(path: Path, before: Any, fresh: Path, id: str, vector: str, shared: Shared) -> bool:
+def _rewrite(path: Path, before: Any, fresh: Path, id: str, vector: str, shared: Shared) -> None:
     with opened(path, before, step=STEP) as source:
         groups = range(source.metadata.num_row_groups)
         ids = [id_array(source.read_row_group(group, [id])[id]) for group in groups]
-        if all(shared(some).null_count == len(some) for some in ids):
-            return False
         schema = source.schema_arrow
         at = schema.get_field_index(vector)
-        kind = shared(ids[0][:0]).type
+        kind = shared(pa.array([], ids[0].type if ids else pa.int64())).type
         if not pa.types.is_fixed_size_list(schema.field(at).type):
             kind = pa.list_(pa.float32())
         field = schema.field(at).with_type(kind).with_nullable(True)
@@ -73,7 +205,6 @@ def _rewrite(path: Path, before: Any, fresh: Path, id: str, vector: str, shared:
                 vectors = shared(ids[group]).cast(kind)
                 table = table.set_column(at, field, vectors).cast(schema)
                 writer.write_table(table, row_group_size=max(1, len(table)))
-    return True
 
 
 def _options(source: Any, vector: str) -> dict[str, Any]:
@@ -91,11 +222,6 @@ def _options(source: Any, vector: str) -> dict[str, Any]:
         if top != vector and column.has_dictionary_page:
             plain.append(column.path_in_schema)
     return {"compression": codecs, "use_dictionary": plain}
-
-
-def _save(note: Path, told: dict[str, list[int]]) -> None:
-    with replacing(note, overwrite=True) as temporary:
-        temporary.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -17,7 +17,7 @@ when there is a named one beside them; local mode does not, so it is refused the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -25,8 +25,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crossfade.errors import BadInput
-from crossfade.stores.contract import ROWS, TOKEN, Column, Description, Hit, Id, Metric, Where
+from crossfade.errors import BadInput, StoreError
+from crossfade.stores.contract import (
+    ROWS,
+    TOKEN,
+    Column,
+    Description,
+    Hit,
+    Id,
+    Metric,
+    Obstacle,
+    Where,
+    Work,
+)
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, check_name
 from crossfade.stores.qdrant_place import connect, telling
@@ -51,7 +62,11 @@ from crossfade.stores.qdrant_vector import (
 from crossfade.stores.rows import matrix
 
 _PROMOTING = "promoting"
+# How long old vectors are, while they are promoted: it tells whether they are still there.
+_OLD_SIZE = "old_size"
 _SAMPLE = 100
+# Of a collection that an application writes old vectors to all the time.
+_PASSES = 100
 
 
 class QdrantStore:
@@ -110,16 +125,26 @@ class QdrantStore:
             dim=int(params_of(vectors, self._real).size),
             metric=self.metric,
             columns=(self.id, self.vector, *own),
-            added=tuple(self._state.columns()),
+            added=tuple(
+                name
+                for name, column in self._state.columns().items()
+                if column.kind != "vector" or name in vectors
+            ),
             indexed=tuple(vectors) if info.indexed_vectors_count else (),
         )
 
     def stream(
-        self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
+        self,
+        columns: Sequence[str],
+        *,
+        after: Id | None = None,
+        size: int = ROWS,
+        missing: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         key = None if after is None else point_id(after)
         kind: type | None = None
-        while records := self._points.after(key, size):
+        kept = None if missing is None else self._missing(missing)
+        while records := self._points.after(key, size, kept):
             kind = kind or type(records[0].id)
             if any(type(record.id) is not kind for record in records):
                 raise BadInput(
@@ -179,6 +204,18 @@ class QdrantStore:
             written += self._points.update(told)
         return written
 
+    def erase(self, rows: pa.RecordBatch) -> int:
+        given = dict(
+            zip(map(point_id, rows[self.id].to_pylist()), rows[TOKEN].to_pylist(), strict=True)
+        )
+        now = self.read([key for key in given if key is not None], [])
+        told = zip(now[self.id].to_pylist(), now[TOKEN].to_pylist(), strict=True)
+        same = [key for key, token in told if given[key] == token]
+        added = self._state.columns()
+        vectors = [n for n, c in added.items() if c.kind == "vector"]
+        self._points.clear(same, vectors, [n for n in added if n not in vectors])
+        return len(same)
+
     def tally(self, column: str) -> dict[str | None, int]:
         with telling(self.name):
             found = self._client.facet(self._collection, column, limit=1000, exact=True).hits
@@ -201,11 +238,7 @@ class QdrantStore:
 
         kept = condition(where, self._points.has_field)
         if missing is not None:
-            kept.append(
-                models.Filter(must_not=[models.HasVectorCondition(has_vector=missing)])
-                if missing in self._points.vectors()
-                else models.IsEmptyCondition(is_empty=models.PayloadField(key=missing))
-            )
+            kept.append(self._missing(missing))
         with telling(self.name):
             points = self._client.query_points(
                 self._collection,
@@ -227,15 +260,36 @@ class QdrantStore:
     def build_index(self, column: str) -> None:
         """Nothing to ask for: a server indexes vectors as they come, local mode never does."""
 
-    def promote(self, column: str, drop: Sequence[str]) -> str:
+    def version(self) -> str | None:
+        """Qdrant has no version of a collection: one must look."""
+        return None
+
+    def activity(self) -> str | None:
+        return None
+
+    def duplicates(self) -> list[Id]:
+        """Ids of points are unique."""
+        return []
+
+    def obstacles(self) -> list[Obstacle]:
+        return []
+
+    def promote(
+        self, column: str, drop: Sequence[str], *, columns: Sequence[str], work: Work
+    ) -> str:
         """Make the old vector anew with the shared vectors in it, then drop the shared one.
 
         From the first moment to the last the old name finds nothing or a part: searches go by
         `column` until this is done. Killed, it starts again from the shared vectors, which go last.
+        A point that comes in the instant between the last look and the end of the old vectors is
+        left without a vector.
         """
         vectors = self._points.vectors()
         if column in vectors:
-            self._state.put(_PROMOTING, self.vector)
+            if self._old_is_there(vectors):
+                self._settle(columns, work)
+                self._state.put(_OLD_SIZE, str(vectors[self._real].size))
+                self._state.put(_PROMOTING, self.vector)
             self._points.delete_vector(self._real)
             self._real = self.vector
             shared = vectors[column]
@@ -243,7 +297,46 @@ class QdrantStore:
             self._points.copy(column, self.vector)
         self.drop_columns([column, *drop])
         self._state.put(_PROMOTING, None)
+        self._state.put(_OLD_SIZE, None)
         return self.vector
+
+    def withdraw(self, column: str) -> None:
+        vectors = self._points.vectors()
+        if column not in vectors or not self._old_is_there(vectors):
+            raise StoreError("the old vectors are gone", where=self.name)
+        self._state.put(_PROMOTING, None)
+        self._state.put(_OLD_SIZE, None)
+
+    def _old_is_there(self, vectors: Mapping[str, Any]) -> bool:
+        """Whether a promotion, if there was one, was cut short before the old vectors went."""
+        if self._state.get(_PROMOTING) is None:
+            return True
+        found, size = vectors.get(self._real), self._state.get(_OLD_SIZE)
+        return found is not None and str(found.size) == size != str(vectors[_added(vectors)].size)
+
+    def _settle(self, columns: Sequence[str], work: Work) -> None:
+        """Show every row to `work` until it has nothing to do."""
+        for _ in range(_PASSES):
+            idle = True
+            for rows in self.stream(columns):
+                made = work(rows)
+                if made is not None:
+                    idle = False
+                    self.write(made)
+            if idle:
+                return
+        raise StoreError(
+            "rows change faster than they can be written",
+            where=self.name,
+            step="finish again when the collection is calmer",
+        )
+
+    def _missing(self, column: str) -> Any:
+        from qdrant_client import models
+
+        if column in self._points.vectors():
+            return models.Filter(must_not=[models.HasVectorCondition(has_vector=column)])
+        return models.IsEmptyCondition(is_empty=models.PayloadField(key=column))
 
     def get(self, key: str) -> str | None:
         return self._state.get(named(key))
@@ -298,3 +391,8 @@ class QdrantStore:
                 out[name] = values_of(records, name, kind, self.name)
         out[TOKEN] = tokens(records, self._real, int(params_of(vectors, self._real).size))
         return pa.RecordBatch.from_pydict(out)
+
+
+def _added(vectors: Mapping[str, Any]) -> str:
+    """The shared vector, among all of a collection's."""
+    return next(name for name in vectors if name.startswith(PREFIX))

@@ -46,15 +46,23 @@ class Points:
             )
         return bool(found)
 
-    def after(self, key: Id | None, size: int) -> list[Any]:
-        """The next points in order of id, at most `size`."""
+    def after(self, key: Id | None, size: int, kept: Any = None) -> list[Any]:
+        """The next points in order of id, at most `size`; those that meet the condition `kept`."""
+        from qdrant_client import models
+
+        only = None if kept is None else models.Filter(must=[kept])
         out: list[Any] = []
         while len(out) < size:
             # A scroll begins at its offset: that point was seen before, if it is still there.
             limit = min(PIECE, size - len(out)) + 1
             with telling(self.name):
                 page, _ = self.client.scroll(
-                    self.collection, limit=limit, offset=key, with_payload=True, with_vectors=True
+                    self.collection,
+                    only,
+                    limit=limit,
+                    offset=key,
+                    with_payload=True,
+                    with_vectors=True,
                 )
             fresh = [record for record in page if record.id != key][: limit - 1]
             if not fresh:
@@ -160,6 +168,15 @@ class Points:
                     raise
                 left = {key: value for key, value in left.items() if key in there}
         raise StoreError("its points keep vanishing", where=self.name, step="try again later")
+
+    def clear(self, ids: Sequence[Id], vectors: Sequence[str], fields: Sequence[str]) -> None:
+        """Take vectors and payload fields from points."""
+        for first in range(0, len(ids), PIECE):
+            some = list(ids[first : first + PIECE])
+            with telling(self.name):
+                # The bookkeeping first: a row counts as written while it has it.
+                self.client.delete_payload(self.collection, list(fields), some)
+                self.client.delete_vectors(self.collection, list(vectors), some)
 
     def copy(self, source: str, target: str) -> None:
         """Give all points that have the vector `source` the same as `target`."""

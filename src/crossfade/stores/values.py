@@ -12,10 +12,13 @@ from crossfade.files import replacing
 def beside(table: Path, what: str) -> Path:
     """A file of ours next to a table that is a folder, which stays its owner's.
 
-    >>> beside(Path("shop/items.lance"), "json").as_posix()
-    'shop/.items.crossfade.json'
+    By the whole name, so that `emb.v1` and `emb.v2` have their own; a link leads to the table.
+
+    >>> beside(Path("/shop/items.lance"), "json").as_posix()
+    '/shop/.items.lance.crossfade.json'
     """
-    return table.with_name(f".{table.stem}.crossfade.{what}")
+    table = table.resolve()
+    return table.with_name(f".{table.name}.crossfade.{what}")
 
 
 class FileValues:
