@@ -6,7 +6,9 @@
     │   ├── MissingExtra    exit 2   an optional dependency is not installed
     │   └── BadUpgrade      exit 2   an upgrade folder is incomplete or was changed
     ├── NotCompatible       exit 1   a verdict failed
+    ├── NotProven           exit 1   a step that cannot be undone lacks its proof
     ├── StoreError          exit 3   a vector store or a service failed
+    │   └── StoreBusy       exit 3   another process is migrating it
     ├── EmbedderError       exit 3   where new vectors come from gave none, or bad ones
     │   └── MissingVectors  exit 3   a file of vectors lacks some ids
     └── BudgetSpent         exit 0   the spend cap is reached: a clean stop, not a failure
@@ -114,10 +116,20 @@ class NotCompatible(CrossfadeError):
     exit_code = 1
 
 
+class NotProven(CrossfadeError):
+    """A step that cannot be undone was asked for, and not all is as it should be."""
+
+    exit_code = 1
+
+
 class StoreError(CrossfadeError):
     """A vector store or a service did not do what was asked."""
 
     exit_code = 3
+
+
+class StoreBusy(StoreError):
+    """Another process holds the store for a step of a migration."""
 
 
 class EmbedderError(CrossfadeError):

@@ -42,7 +42,7 @@ def step(name: str, place: str, upgrade: str, plan: str, vectors: str) -> None:
         wanted = Wanted(plan=Path(plan), share=0.6, labels="kind", batch=SMALL_BATCH)
         migration.backfill(VectorFile(vectors), wanted)
     elif name == "finish":
-        migration.finish()
+        migration.finish(force=True)
     elif name == "rollback":
         migration.rollback()
     migration.close()

@@ -36,12 +36,14 @@ def test_items_store_what_the_plan_says_for_their_place(world, lifted, plan_fold
     import shutil
 
     from crossfade.backfill.blend import Blend, stored
+    from crossfade.backfill.folder import content_hash
     from crossfade.migration.order import ids_of
 
     mine = tmp_path / "plan"
     shutil.copytree(plan_folder, mine, ignore=shutil.ignore_patterns("orders"))
     plan = json.loads((mine / "plan.json").read_text())
-    (mine / "plan.json").write_text(json.dumps(plan | {"blend": 1.0, "last_blend": 0.2}))
+    plan = {k: v for k, v in plan.items() if k != "hash"} | {"blend": 1.0, "last_blend": 0.2}
+    (mine / "plan.json").write_text(json.dumps(plan | {"hash": content_hash(plan, mine)}))
     lifted.backfill(Function(world.models), Wanted(plan=mine, labels="kind", share=0.5))
     order = [key for ids in ids_of(next(mine.glob("orders/*.parquet"))) for key in ids]
     first, later = order[0], order[ROWS // 2 - 1]
@@ -109,8 +111,12 @@ def test_a_plan_that_changed_meanwhile_is_refused(world, lifted, plan_folder, tm
     lifted.backfill(Function(world.models), Wanted(plan=mine, labels="kind", share=0.1))
     text = (mine / "plan.json").read_text()
     (mine / "plan.json").write_text(text.replace('"blend": 0.7', '"blend": 0.5'))
-    with pytest.raises(BadInput, match="has changed since"):
-        lifted.backfill(Function(world.models), Wanted(share=0.2))
+    for named in (None, mine, mine / ".." / "plan"):
+        with pytest.raises(BadInput, match=r"has changed since|was edited"):
+            lifted.backfill(Function(world.models), Wanted(plan=named, labels="kind", share=0.2))
+    shutil.copytree(mine, tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match="was edited"):
+        lifted.backfill(Function(world.models), Wanted(plan=tmp_path / "elsewhere", share=0.2))
 
 
 def test_a_slow_models_vectors_are_written_bit_by_bit_in_the_order(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.migration.conftest import ROWS, Function, shared_of
+from tests.migration.conftest import ROWS, Function, shared_of, texts_of
 
-from crossfade.errors import BadInput
-from crossfade.migration import Wanted
-from crossfade.migration.columns import KNOWN, VECTOR
+from crossfade.errors import BadInput, StoreError
+from crossfade.migration import Wanted, ending
+from crossfade.migration.batch import Batch
+from crossfade.migration.columns import KNOWN, SUM, VECTOR
 from crossfade.migration.journal import save_journal
 from crossfade.stores.rows import matrix
+
+
+def columns(lifted):
+    return [*Batch.columns(lifted.store, "body"), VECTOR, SUM]
 
 
 def test_searches_go_on_at_every_moment_of_finish(world, lifted):
@@ -21,22 +26,29 @@ def test_searches_go_on_at_every_moment_of_finish(world, lifted):
     def found():
         return [searcher.search(queries[model], 300, model=model)[0].id for model in queries]
 
-    store, before = lifted.store, found()
+    store, before, meanwhile = lifted.store, found(), []
     save_journal(store, lifted.journal.after(stage="finishing"))
-    while_there = found()
-    store.promote(VECTOR, KNOWN)
-    promoted = found()
+    meanwhile.append(found())
+    mend = ending._mend(store, world.upgrade, lifted.journal)
+
+    def work(rows):
+        meanwhile.append(found())
+        return mend(rows)
+
+    store.promote(VECTOR, KNOWN, columns=columns(lifted), work=work)
+    meanwhile.append(found())
     assert lifted.finish().stage == "finished"
+    assert len(meanwhile) >= 3
     # Old queries are compared with old vectors before, and through F from then on.
-    assert before[0] == while_there[0] == promoted[0] == found()[0]
-    assert while_there[1] == promoted[1] == found()[1]
+    assert {new for new, _ in [before, *meanwhile, found()]} == {before[0]}
+    assert {old for _, old in [*meanwhile, found()]} == {meanwhile[0][1]}
 
 
 def test_finish_leaves_the_shared_vectors_alone(world, lifted):
     expected = shared_of(lifted)
     query = world.models.new([world.texts[9]])[0]
     before = [hit.id for hit in lifted.searcher().search(query, k=7)]
-    assert lifted.finish().stage == "finished"
+    assert lifted.finish(force=True).stage == "finished"
     assert lifted.finish().stage == "finished"
     store = lifted.store
     assert store.describe().dim == world.upgrade.shared_dim_
@@ -45,20 +57,65 @@ def test_finish_leaves_the_shared_vectors_alone(world, lifted):
     for key, vector in zip(rows[store.id].to_pylist(), matrix(rows[store.vector]), strict=True):
         np.testing.assert_allclose(vector, expected[key][1], atol=1e-6)
     assert [hit.id for hit in lifted.searcher().search(query, k=7)] == before
+    status = lifted.status()
+    assert (status.stage, status.rows, status.forward, status.new) == ("finished", ROWS, ROWS, 0)
     with pytest.raises(BadInput, match="rolled back"):
         lifted.rollback()
 
 
-@pytest.mark.parametrize("stage", ["started", "forward", "backfilling"])
-def test_rollback_returns_to_the_old_vectors(world, migration, plan_folder, stage):
+def test_rows_that_come_and_change_while_it_finishes_are_finished_with_what_they_are(
+    world, lifted, monkeypatch
+):
+    texts = texts_of(3, seed=5)
+    vectors = world.models.old(texts)
+    seen = ending.unproven
+
+    def meanwhile(*arguments):
+        problems = seen(*arguments)
+        # Behind the last look: from here on nobody counts.
+        world.app.insert([9000], texts[:1], [0], vectors[:1])
+        world.app.change(7, texts[1], vectors[1])
+        world.app.empty(8)
+        world.app.delete(9)
+        world.app.delete(10)
+        world.app.insert([10], texts[2:], [0], vectors[2:])
+        return problems
+
+    monkeypatch.setattr(ending, "unproven", meanwhile)
+    lifted.finish(force=True)
+    rows = lifted.store.read([9000, 7, 8, 9, 10, 11], [lifted.store.vector])
+    assert rows["id"].to_pylist() == [9000, 7, 8, 10, 11]
+    found = rows[lifted.store.vector]
+    assert [v.is_valid for v in found] == [True, True, False, True, True]
+    expected = world.upgrade.forward(world.models.old([*texts, world.texts[11]]))
+    if world.app.unit_length:
+        expected /= np.linalg.norm(expected, axis=1)[:, None]
+    np.testing.assert_allclose(matrix(found)[[0, 1, 3, 4]], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("stage", ["started", "forward", "backfilling", "finishing"])
+def test_rollback_returns_to_the_old_vectors(world, migration, plan_folder, stage, monkeypatch):
     before = world.app.old()
     migration.start(source="body", force=True)
     if stage != "started":
         migration.forward()
-    if stage == "backfilling":
+    if stage in ("backfilling", "finishing"):
         migration.backfill(
             Function(world.models), Wanted(plan=plan_folder, labels="kind", share=0.2)
         )
+    if stage == "finishing":
+
+        def fail(*_):
+            def work(rows):
+                raise RuntimeError("cut short")
+
+            return work
+
+        monkeypatch.setattr(ending, "_mend", fail)
+        with pytest.raises(RuntimeError, match="cut short"):
+            migration.finish(force=True)
+        monkeypatch.undo()
+        assert migration.journal.stage == "finishing"
     assert migration.rollback().stage == "rolled back"
     assert migration.rollback().stage == "rolled back"
     assert migration.store.describe().added == ()
@@ -71,3 +128,35 @@ def test_rollback_returns_to_the_old_vectors(world, migration, plan_folder, stag
     assert len(migration.searcher().search(query, k=3)) == 3
     migration.start(source="body", force=True)
     assert migration.forward().written == ROWS
+
+
+def test_a_finish_that_was_cut_short_goes_on(world, lifted, monkeypatch):
+    expected = shared_of(lifted)
+    real = ending._mend
+
+    def fail(*arguments):
+        work = real(*arguments)
+
+        def once(rows):
+            work(rows)
+            raise RuntimeError("cut short")
+
+        return once
+
+    monkeypatch.setattr(ending, "_mend", fail)
+    with pytest.raises(RuntimeError):
+        lifted.finish(force=True)
+    monkeypatch.undo()
+    query = world.models.new([world.texts[9]])[0]
+    assert lifted.searcher().search(query, k=1)[0].id == 9
+    assert lifted.finish().stage == "finished"
+    rows = lifted.store.read(list(range(ROWS)), [lifted.store.vector])
+    found = dict(zip(rows["id"].to_pylist(), matrix(rows[lifted.store.vector]), strict=True))
+    for key, (_, vector) in expected.items():
+        np.testing.assert_allclose(found[key], vector, atol=1e-6)
+
+
+def test_old_vectors_that_are_gone_cannot_be_withdrawn(world, lifted):
+    lifted.finish(force=True)
+    with pytest.raises(StoreError, match="gone"):
+        lifted.store.withdraw(VECTOR)

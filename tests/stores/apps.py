@@ -21,6 +21,10 @@ from crossfade.stores.qdrant_place import local_client, release
 TEXT_IDS = ("b", "a", "it's", "Ä", 'quo"te', "z", "gone")
 
 
+def idle(rows: pa.RecordBatch) -> None:
+    """For `promote`: of no row anything is to be written."""
+
+
 class App(Protocol):
     """An application with a table of `id`, `body`, `kind` and old vectors."""
 
@@ -33,6 +37,7 @@ class App(Protocol):
     def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None: ...
     def insert(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None: ...
     def change(self, key: Any, body: str, old: np.ndarray) -> None: ...
+    def empty(self, key: Any) -> None: ...
     def delete(self, key: Any) -> None: ...
     def old(self) -> dict[Any, np.ndarray]: ...
     def close(self) -> None: ...
@@ -58,6 +63,9 @@ class LanceApp:
     def change(self, key: Any, body: str, old: np.ndarray) -> None:
         table = self._open()
         table.update(where=f"id = {key!r}", values={"body": body, "vector": old.tolist()})
+
+    def empty(self, key: Any) -> None:
+        self._open().update(where=f"id = {key!r}", values_sql={"vector": "NULL"})
 
     def delete(self, key: Any) -> None:
         self._open().delete(f"id = {key!r}")
@@ -105,6 +113,9 @@ class PostgresApp:
             "UPDATE items SET body = %s, vector = %s WHERE id = %s", body, str(old.tolist()), key
         )
 
+    def empty(self, key: Any) -> None:
+        self.run("UPDATE items SET vector = NULL WHERE id = %s", key)
+
     def delete(self, key: Any) -> None:
         self.run("DELETE FROM items WHERE id = %s", key)
 
@@ -151,6 +162,12 @@ class ParquetApp:
         rows = table.to_pylist()
         row = next(row for row in rows if row["id"] == key)
         row.update(body=body, vector=old.tolist())
+        self._write(name, pa.Table.from_pylist(rows, table.schema))
+
+    def empty(self, key: Any) -> None:
+        name, table = self._find(key)
+        rows = table.to_pylist()
+        next(row for row in rows if row["id"] == key)["vector"] = None
         self._write(name, pa.Table.from_pylist(rows, table.schema))
 
     def delete(self, key: Any) -> None:
@@ -209,6 +226,9 @@ class QdrantApp:
     def change(self, key: Any, body: str, old: np.ndarray) -> None:
         kind = self.client.retrieve("items", [key])[0].payload["kind"]
         self.insert([key], [body], [kind], old[None])
+
+    def empty(self, key: Any) -> None:
+        self.client.delete_vectors("items", ["vector"], [key])
 
     def delete(self, key: Any) -> None:
         self.client.delete("items", models.PointIdsList(points=[key]))

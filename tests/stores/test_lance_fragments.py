@@ -6,6 +6,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.stores.apps import idle
 
 from crossfade.files.arrow import to_arrow
 from crossfade.stores import Column, open_store
@@ -54,7 +55,7 @@ def test_small_batches_do_not_pile_up(store, vectors):
 
 def test_the_table_is_whole_once_the_shared_column_is_the_only_one(store, vectors):
     fill(store, vectors)
-    assert store.promote("crossfade_vector", ()) == "vector"
+    assert store.promote("crossfade_vector", (), columns=(), work=idle) == "vector"
     assert fragments(store) <= FEW
     table = lance.dataset(store.name).to_table().sort_by("id")
     assert table.column_names == ["id", "vector"]

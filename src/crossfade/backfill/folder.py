@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import astuple
@@ -34,6 +35,7 @@ PLAN, CURVES, PICTURE, TENSORS, CARD = (
     "README.md",
 )
 __all__ = ["Loaded", "Plan", "check_plan_target", "describe", "load_plan", "save_plan"]
+HASH = "hash"
 ORDER = "order.parquet"
 """The ids of the real gallery, most urgent first; there if the plan was given one."""
 
@@ -65,11 +67,13 @@ def save_plan(
     check_plan_target(folder, overwrite=overwrite)
     with replacing(folder, overwrite=overwrite) as temporary:
         temporary.mkdir()
-        text = json.dumps(plan.model_dump(), indent=1, ensure_ascii=False) + "\n"
-        (temporary / PLAN).write_text(text, encoding="utf-8")
         pq.write_table(_table(simulation, choice), temporary / CURVES)
         draw(simulation, choice, temporary / PICTURE)
         save_file(_tensors(simulation), temporary / TENSORS)
+        record = plan.model_dump()
+        record |= {HASH: content_hash(record, temporary)}
+        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+        (temporary / PLAN).write_text(text, encoding="utf-8")
         (temporary / CARD).write_text(card(plan), encoding="utf-8")
         if more is not None:
             found = Loaded(plan, simulation.groups, simulation.alignment, simulation.quiet)
@@ -79,16 +83,24 @@ def save_plan(
 def load_plan(folder: Path, upgrade: Upgrade | None = None) -> Loaded:
     """Read a plan back; with `upgrade`, refuse a plan that was made for another one."""
     try:
-        text = (folder / PLAN).read_text(encoding="utf-8")
-        plan = Plan.model_validate_json(text)
+        record = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        if not isinstance(record, dict):
+            raise ValueError("plan.json is no record")
+        written = record.pop(HASH, None)
+        plan = Plan.model_validate(record)
         tensors = load_file(folder / TENSORS)
+        found = content_hash(plan.model_dump(), folder)
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"is not a plan ({error})", where=folder, step="name a plan's folder"
         ) from None
-    except (ValidationError, SafetensorError) as error:
+    except (ValidationError, SafetensorError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise BadInput(f"is damaged ({first})", where=folder, step="make the plan again") from None
+    if found != written:
+        raise BadInput(
+            "was edited since it was made", where=folder, step="restore it, or make it again"
+        )
     if upgrade is not None and plan.upgrade != upgrade.hash_:
         raise BadInput(
             f"was made for upgrade {plan.upgrade[:12]}, and this one is {upgrade.hash_[:12]}",
@@ -117,6 +129,13 @@ def load_plan(folder: Path, upgrade: Upgrade | None = None) -> Loaded:
     elif not plan.how.loud:
         raise BadInput("is damaged (no quiet direction)", where=folder, step="make the plan again")
     return Loaded(plan, groups, alignment, quiet)
+
+
+def content_hash(record: dict[str, Any], folder: Path) -> str:
+    """Of all that carrying the plan out depends on; numbers as JSON writes them."""
+    text = json.dumps(record, sort_keys=True, ensure_ascii=False)
+    tensors = (folder / TENSORS).read_bytes()
+    return hashlib.sha256(text.encode() + b"\0" + tensors).hexdigest()
 
 
 def card(plan: Plan) -> str:

@@ -25,7 +25,6 @@ from crossfade.cli.output import check_written, note, waiting, write_json
 from crossfade.embedders import EndpointSettings, VectorFile, open_embedder
 from crossfade.migration import Wanted
 from crossfade.migration.preparing import BATCH
-from crossfade.migration.status import next_command
 
 WHAT, ENDPOINT, LIMITS = "What to fill", "An HTTP endpoint", "When to stop"
 
@@ -144,5 +143,4 @@ def backfill(
             f"({done.share:.1%}); ended by {done.why}",
             highlight=False,
         )
-        reached = after.backfill is not None and done.new >= after.backfill.goal(done.rows)
-        finishing_line(False, None, next_command(migration.store, after, reached=reached))
+        finishing_line(False, None, migration.status().next)

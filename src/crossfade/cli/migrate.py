@@ -26,7 +26,9 @@ from crossfade.cli.migrating import (
 )
 from crossfade.cli.output import check_written, note, waiting, write_json
 from crossfade.cli.verify import verify
-from crossfade.migration.status import Status, next_command
+from crossfade.migration import Migration
+from crossfade.migration.journal import Journal
+from crossfade.migration.status import Status
 from crossfade.stores.contract import ROWS
 
 app = typer.Typer(
@@ -90,7 +92,8 @@ def start(
             table.add_row(name, value)
         Console().print(table)
         show_statements(seen.statements)
-        finishing_line(dry_run, "started", f"crossfade migrate forward {migration.store.name}")
+        begun = None if dry_run else migration.status().next
+        finishing_line(dry_run, "started", begun or "")
 
 
 @app.command()
@@ -144,7 +147,7 @@ def forward(
             f"{done.rate:,.0f} rows/s",
             highlight=False,
         )
-        finishing_line(False, None, next_command(migration.store, after))
+        finishing_line(False, None, migration.status().next)
 
 
 app.command()(backfill)
@@ -168,16 +171,30 @@ app.command()(verify)
 @app.command()
 def finish(
     store: StorePlace,
+    upgrade: UpgradeFolder = None,
     id: IdColumn = None,
     vector: VectorColumn = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Without proof that all is as it should be.")
+    ] = False,
     dry_run: DryRun = False,
     json_file: AsJson = None,
 ) -> None:
-    """Make the shared column the only one. The old vectors are gone after this."""
+    """Make the shared column the only one, once a `verify` has passed. The old vectors are gone
+    after this."""
     check_written(json_file)
-    with opened(store, None, id, vector) as migration:
-        _end(migration, "finish", yes=yes, dry_run=dry_run, json_file=json_file)
+    with opened(store, upgrade, id, vector) as migration:
+        if dry_run:
+            _show_end(migration, "finish", json_file, {"unproven": migration.unproven()})
+            return
+        for problem in migration.unproven() if force else []:
+            note(f"warning: forced although {problem}")
+        if not yes:
+            typer.confirm("The old vectors will be gone for good. Go on?", abort=True, err=True)
+        with waiting("finish") as progress:
+            done = migration.finish(force=force, progress=progress)
+        _ended(done, json_file)
 
 
 @app.command()
@@ -185,29 +202,41 @@ def rollback(
     store: StorePlace,
     id: IdColumn = None,
     vector: VectorColumn = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where the migration's journal is lost.")
+    ] = False,
     dry_run: DryRun = False,
     json_file: AsJson = None,
 ) -> None:
-    """Drop everything the migration added; the old vectors were never touched."""
+    """Drop everything the migration added; the old vectors are where they were."""
     check_written(json_file)
     with opened(store, None, id, vector) as migration:
-        _end(migration, "rollback", yes=True, dry_run=dry_run, json_file=json_file)
+        if dry_run:
+            _show_end(migration, "rollback", json_file, {})
+            return
+        _ended(migration.rollback(force=force), json_file)
 
 
-def _end(migration: Any, how: str, *, yes: bool, dry_run: bool, json_file: str | None) -> None:
+def _show_end(
+    migration: Migration, how: str, json_file: str | None, more: dict[str, list[str]]
+) -> None:
     from crossfade.migration.columns import columns
 
     statements = migration.store.statements(columns(migration.journal.shared_dim))[how]
-    if dry_run:
-        if not write_json({"dry_run": True, "statements": statements}, json_file):
-            show_statements({how: statements})
-        return
-    if not yes:
-        typer.confirm("The old vectors will be gone for good. Go on?", abort=True, err=True)
-    done = migration.finish() if how == "finish" else migration.rollback()
-    record = {"dry_run": False, "stage": done.stage, "vector": done.vector}
+    record = {"dry_run": True, "statements": statements} | more
     if not write_json(record, json_file):
-        Console().print(f"{done.stage}: vectors are in {done.vector!r}", highlight=False)
+        for problem in more.get("unproven", []):
+            note(f"would be refused: {problem}")
+        show_statements({how: statements})
+
+
+def _ended(done: Journal | None, json_file: str | None) -> None:
+    """A rollback by force may have no journal to speak of."""
+    stage = "rolled back" if done is None else done.stage
+    vector = None if done is None else done.vector
+    if not write_json({"dry_run": False, "stage": stage, "vector": vector}, json_file):
+        where = "" if vector is None else f": vectors are in {vector!r}"
+        Console().print(f"{stage}{where}", highlight=False, markup=False)
 
 
 def show_status(found: Status) -> None:
@@ -226,6 +255,8 @@ def show_status(found: Status) -> None:
         console.print(f"{found.unusable:,} rows have no usable old vector")
     if found.target is not None:
         console.print(f"backfilled {found.share:.1%} of the planned {found.target:.1%}")
+    if found.stage in ("finishing", "finished"):
+        console.print("rows by state are those of the moment at which `finish` began")
     for step, rate in found.rate.items():
         console.print(f"{step}: {rate:,.0f} rows/s", highlight=False)
     if found.seconds_left is not None:

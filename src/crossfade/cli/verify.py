@@ -19,11 +19,13 @@ from crossfade.cli.migrating import (
     VectorColumn,
     opened,
 )
-from crossfade.cli.output import check_written, waiting, write_json
+from crossfade.cli.output import check_written, note, waiting, write_json
 from crossfade.embedders import open_embedder
 from crossfade.errors import BadInput
 from crossfade.migration import Queries
 from crossfade.pairs import Pairs
+
+_SIGNS = {True: "[green]ok[/]", False: "[bold red]failed[/]", None: "[yellow]left out[/]"}
 
 
 def verify(
@@ -68,7 +70,7 @@ def verify(
             for name in ("check", "", "what was found"):
                 table.add_column(name)
             for check in found.checks:
-                sign = "[green]ok[/]" if check.passed else "[bold red]failed[/]"
+                sign = _SIGNS[check.passed]
                 table.add_row(check.name, sign, check.detail)
             console = Console()
             console.print(table)
@@ -79,6 +81,8 @@ def verify(
                     + ", ".join(f"{metric} {value:.1f}" for metric, value in told.items()),
                     highlight=False,
                 )
+        if found.passed and not found.proves:
+            note("another step ran meanwhile: verify again before `finish`")
     if not found.passed:
         raise typer.Exit(1)
 

@@ -76,6 +76,7 @@ def fill(
             f"backfill to {task.target:.0%} with {task.embedder}, order {task.order}, "
             f"a = {task.blend}",
             stage="backfilling",
+            verified=None,
         ),
     )
     done = Filled(rows=store.describe().rows, new=store.tally(STATE).get(NEW, 0))

@@ -18,55 +18,69 @@ from crossfade.migration.columns import (
     KNOWN,
     PRINT,
     REVISION,
+    SOURCE,
     STATE,
     SUM,
     UPGRADE,
     VECTOR,
     State,
 )
-from crossfade.stores import TOKEN, Id, Store
+from crossfade.stores import TOKEN, Column, Id, Store
 from crossfade.stores.rows import id_list, matrix
 
 Flags = NDArray[np.bool_]
 _READ = tuple(name for name in KNOWN if name != SUM)
 _MASK = (1 << 24) - 1
-# Of the scaled products: what rounding can do to them, and less than a change does.
+_LENGTHS = (1 << 16) - 1
+# Of the scaled products and of the length: what rounding can do to them, and less than a change.
 _NEAR, _CLOSE = 2, 20
+# Steps of the length's logarithm: a change by a thousandth is four of them.
+_STEPS = 4096
 
 
-def fingerprints(old: NDArray[np.float32], sources: Sequence[Any] | None) -> NDArray[np.int64]:
-    """One number per row that tells its old vector and source from others (see `differ`).
+def fingerprints(old: NDArray[np.float32]) -> NDArray[np.int64]:
+    """One number per row that tells its old vector from others (see `differ`).
 
     Stores that compare by cosine may keep vectors at length one, and round the last bit anew
     whenever they touch them: a hash of the bits would see changes where there are none. So the
-    number holds two products of the vector with fixed random ones, 24 bits each, and 16 bits of a
-    hash of the source.
+    number holds two products of the vector's direction with fixed random ones, 24 bits each, and
+    16 bits of the logarithm of its length.
 
-    >>> one, two = fingerprints(np.ones((2, 3), np.float32), ["a", "b"])
+    >>> one, two = fingerprints(np.array([[1, 1], [2, 2]], np.float32))
     >>> bool(differ(one, two))
     True
     """
     products = _products(old, 2, 1e5) & _MASK
-    out = (products[:, 0] << 24) | products[:, 1]
-    if sources is not None:
-        texts = [hashlib.blake2b(repr(s).encode(), digest_size=2).digest() for s in sources]
-        out |= np.frombuffer(b"".join(texts), np.int16).astype(np.int64) << 48
-    return out
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        lengths = np.log(np.sqrt(np.vecdot(old, old, dtype=np.float64))) * _STEPS
+        steps = np.rint(np.nan_to_num(lengths, posinf=0.0, neginf=0.0)).astype(np.int64)
+    return np.asarray((steps << 48) | (products[:, 0] << 24) | products[:, 1])
+
+
+def source_prints(sources: Sequence[Any]) -> NDArray[np.int64]:
+    """63 bits of a hash of each row's source: of a million changes not one is missed.
+
+    >>> one, two = source_prints(["a", "b"])
+    >>> bool(one == two)
+    False
+    """
+    hashes = (hashlib.blake2b(repr(s).encode(), digest_size=8).digest() for s in sources)
+    return np.frombuffer(b"".join(hashes), np.int64) >> 1
 
 
 def differ(a: Any, b: Any) -> Any:
-    """Which fingerprints are of different vectors or sources.
+    """Which fingerprints are of different vectors.
 
     >>> x = np.eye(2, 8, dtype=np.float32)
-    >>> differ(fingerprints(x, None), fingerprints(x * np.float32(1.0000001), None)).tolist()
+    >>> differ(fingerprints(x), fingerprints(x * np.float32(1.0000001))).tolist()
     [False, False]
-    >>> differ(fingerprints(x, None), fingerprints(x[::-1], None)).tolist()
+    >>> differ(fingerprints(x), fingerprints(x[::-1])).tolist()
     [True, True]
     """
-    out = (a >> 48) != (b >> 48)
-    for shift in (0, 24):
-        apart = ((a >> shift) - (b >> shift)) & _MASK
-        out = out | (np.minimum(apart, _MASK + 1 - apart) > _NEAR)
+    out = np.zeros(np.broadcast(a, b).shape, bool)
+    for shift, mask in ((0, _MASK), (24, _MASK), (48, _LENGTHS)):
+        apart = ((a >> shift) - (b >> shift)) & mask
+        out = out | (np.minimum(apart, mask + 1 - apart) > _NEAR)
     return out
 
 
@@ -103,16 +117,16 @@ class Batch:
 
     store: Store
     rows: pa.RecordBatch
-    source: str | None
     old: NDArray[np.float32]
     prints: NDArray[np.int64]
+    sources: NDArray[np.int64] | None
+    """Fingerprints of the text column that was named at start; None if none was."""
 
     @classmethod
     def of(cls, store: Store, rows: pa.RecordBatch, source: str | None) -> Batch:
-        """`source` is the text column named at start, which the fingerprints are made of too."""
         old = matrix(rows[store.vector])
-        sources = None if source is None else rows[source].to_pylist()
-        return cls(store, rows, source, old, fingerprints(old, sources))
+        sources = None if source is None else source_prints(rows[source].to_pylist())
+        return cls(store, rows, old, fingerprints(old), sources)
 
     @staticmethod
     def columns(store: Store, source: str | None) -> list[str]:
@@ -129,9 +143,22 @@ class Batch:
     @property
     def unusable(self) -> Flags:
         """Rows whose old vector is missing, zero or not finite: nothing can be made of them."""
-        out = ~self.rows[self.store.vector].is_valid().to_numpy(zero_copy_only=False)
-        out[list(bad_rows(self.old))] = True
-        return np.asarray(out)
+        return unusable(self.rows[self.store.vector], self.old)
+
+    @property
+    def known(self) -> Flags:
+        """Rows that were written by a migration."""
+        return np.asarray(self.rows[UPGRADE].is_valid().to_numpy(zero_copy_only=False))
+
+    @property
+    def emptied(self) -> Flags:
+        """Rows that have a shared vector, and had an old one when it was made, but no more."""
+        return np.asarray(self.known & self.unusable)
+
+    @property
+    def late(self) -> Flags:
+        """Rows that have none though one could be made."""
+        return np.asarray(~self.known & ~self.unusable)
 
     def state(self, value: State) -> Flags:
         """Rows in this state."""
@@ -140,8 +167,10 @@ class Batch:
     @property
     def changed(self) -> Flags:
         """Rows with another old vector or source than the one their shared vector comes from."""
-        known = self.rows[PRINT].is_valid().to_numpy(zero_copy_only=False)
-        return np.asarray(known & differ(_integers(self.rows[PRINT]), self.prints))
+        out = self._valid(PRINT) & differ(_integers(self.rows[PRINT]), self.prints)
+        if self.sources is not None:
+            out |= self._valid(SOURCE) & (_integers(self.rows[SOURCE]) != self.sources)
+        return np.asarray(out)
 
     def stale(self, upgrade: str) -> Flags:
         """Rows that have no shared vector, or one of another upgrade, or of what they were."""
@@ -153,21 +182,27 @@ class Batch:
         A row that is found without a record after all were lifted (`late`) came since or, where a
         store forgets what was added to a row that is written anew, has changed since.
         """
-        came = self.rows[PRINT].is_null().to_numpy(zero_copy_only=False) & late
+        came = ~self._valid(PRINT) & late
         return np.asarray(_integers(self.rows[REVISION]) + self.changed + came)
 
     def take(self, keep: Flags) -> Batch:
         """Some of the rows."""
         if keep.all():
             return self
-        rows = self.rows.filter(pa.array(keep))
-        return Batch(self.store, rows, self.source, self.old[keep], self.prints[keep])
+        return Batch(
+            self.store,
+            self.rows.filter(pa.array(keep)),
+            self.old[keep],
+            self.prints[keep],
+            None if self.sources is None else self.sources[keep],
+        )
 
     def written(
         self, shared: NDArray[np.float32], state: State, upgrade: str, *, late: bool
     ) -> pa.RecordBatch:
         """The rows to write: these shared vectors, and all that is to be known of them."""
         count = len(self)
+        sources = pa.nulls(count, pa.int64()) if self.sources is None else pa.array(self.sources)
         return pa.RecordBatch.from_pydict(
             {
                 self.store.id: self.rows[self.store.id],
@@ -175,11 +210,36 @@ class Batch:
                 STATE: pa.repeat(pa.scalar(state), count),
                 UPGRADE: pa.repeat(pa.scalar(upgrade), count),
                 PRINT: pa.array(self.prints),
+                SOURCE: sources,
                 SUM: pa.array(checksums(shared)),
                 REVISION: pa.array(self.revisions(late=late)),
                 TOKEN: self.rows[TOKEN],
             }
         )
+
+    def cleared(self, columns: Sequence[Column]) -> pa.RecordBatch:
+        """The rows to write so that they have no shared vector any more."""
+        return pa.RecordBatch.from_pydict(
+            {
+                self.store.id: self.rows[self.store.id],
+                **{c.name: pa.nulls(len(self), c.arrow) for c in columns},
+                TOKEN: self.rows[TOKEN],
+            }
+        )
+
+    def marks(self) -> pa.RecordBatch:
+        """Ids and tokens alone: what `Store.erase` takes."""
+        return self.rows.select([self.store.id, TOKEN])
+
+    def _valid(self, column: str) -> Flags:
+        return np.asarray(self.rows[column].is_valid().to_numpy(zero_copy_only=False))
+
+
+def unusable(column: pa.Array, vectors: NDArray[np.float32]) -> Flags:
+    """Rows of a vector column, and of the same as a matrix, that nothing can be made of."""
+    out = ~column.is_valid().to_numpy(zero_copy_only=False)
+    out[list(bad_rows(vectors))] = True
+    return np.asarray(out)
 
 
 def _equal(column: pa.Array, value: str) -> Flags:

@@ -87,6 +87,25 @@ def check_store(store: Store, found: Description, upgrade: Upgrade, source: str 
     return Findings(refusals, warnings)
 
 
+def check_obstacles(store: Store, step: str) -> None:
+    """Refuse where the end of the migration would break what nobody may wave through."""
+    final = [found.cause for found in store.obstacles() if found.final]
+    if final:
+        raise BadInput("; ".join(final), where=store.name, step=f"see to it, then {step} again")
+
+
+def refuse_duplicates(store: Store) -> None:
+    """Rows are known by their id alone: two of one id would end with one vector."""
+    twice = store.duplicates()
+    if twice:
+        some = ", ".join(map(repr, twice))
+        raise BadInput(
+            f"several rows have the same id: {some}",
+            where=store.name,
+            step="keep one row of each id",
+        )
+
+
 def sample_of(store: Store, rows: int) -> NDArray[np.float32]:
     """About a thousand usable old vectors, evenly over the ids: rows are often sorted by kind."""
     step = max(1, rows // SAMPLE)

@@ -10,9 +10,10 @@ VECTOR = "crossfade_vector"
 STATE = "crossfade_state"
 UPGRADE = "crossfade_upgrade"
 PRINT = "crossfade_print"
+SOURCE = "crossfade_source"
 SUM = "crossfade_sum"
 REVISION = "crossfade_revision"
-KNOWN = (STATE, UPGRADE, PRINT, SUM, REVISION)
+KNOWN = (STATE, UPGRADE, PRINT, SOURCE, SUM, REVISION)
 
 State = Literal["forward", "new"]
 FORWARD: State = "forward"
@@ -24,9 +25,9 @@ HASH_LENGTH = 16
 def columns(dim: int) -> tuple[Column, ...]:
     """The shared vector first, then for every row:
 
-    its state (`forward`, `new`; nothing yet is `old`), the upgrade that wrote it, a fingerprint of
-    the old vector and source it was made from, a checksum of the shared vector itself, and how
-    often the source was seen to change.
+    its state (`forward`, `new`; nothing yet is `old`), the upgrade that wrote it, fingerprints of
+    the old vector and of the source it was made from, a checksum of the shared vector itself, and
+    how often either was seen to change.
 
     >>> [c.name for c in columns(8)][:2]
     ['crossfade_vector', 'crossfade_state']
@@ -36,6 +37,7 @@ def columns(dim: int) -> tuple[Column, ...]:
         Column(STATE, "text"),
         Column(UPGRADE, "text"),
         Column(PRINT, "integer"),
+        Column(SOURCE, "integer"),
         Column(SUM, "integer"),
         Column(REVISION, "integer"),
     )

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from crossfade.errors import BadInput
-from crossfade.migration.columns import KNOWN, STATE, VECTOR, columns
-from crossfade.migration.journal import Journal, save_journal
+import numpy as np
+import pyarrow as pa
+
+from crossfade.errors import BadInput, NotProven, StoreError
+from crossfade.migration.batch import Batch, damaged
+from crossfade.migration.checks import check_obstacles, refuse_duplicates
+from crossfade.migration.columns import KNOWN, STATE, SUM, VECTOR, columns
+from crossfade.migration.forward import Progress, lifted
+from crossfade.migration.journal import KEY, Journal, load_journal, save_journal
+from crossfade.migration.proof import unproven
 from crossfade.stores import Store
+from crossfade.stores.contract import Work
+from crossfade.stores.rows import matrix, one_batch
+from crossfade.upgrade import Upgrade
 
 
-def finish(store: Store, journal: Journal) -> Journal:
-    """Make the shared column the only one. Cannot be undone; killed, it can be run again."""
+def finish(
+    store: Store,
+    upgrade: Upgrade,
+    journal: Journal,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Journal:
+    """Make the shared column the only one; killed, it can be run again.
+
+    Rows that come or change until the last moment are lifted on the way. It can be rolled back
+    until the old vectors are dropped, which is the last thing it does.
+    """
     if journal.stage == "finished":
         return journal
     if journal.stage not in ("forward", "backfilling", "finishing"):
@@ -18,33 +39,91 @@ def finish(store: Store, journal: Journal) -> Journal:
             where=store.name,
             step="run: crossfade migrate forward",
         )
+    check_obstacles(store, "finish")
+    refuse_duplicates(store)
     if journal.stage != "finishing":
-        late = store.tally(STATE).get(None, 0) - journal.unusable
-        if late > 0:
-            raise BadInput(
-                f"{late:,} rows have no shared vector yet",
+        problems = unproven(store, upgrade, journal, progress)
+        if problems and not force:
+            raise NotProven(
+                "; ".join(problems),
                 where=store.name,
-                step="run: crossfade migrate forward",
+                step="run forward, backfill and verify until nothing is left, or add --force",
             )
-        journal = save_journal(store, journal.after("finish begun", stage="finishing"))
-    name = store.promote(VECTOR, KNOWN)
+        for problem in problems:
+            journal = journal.after(f"finish forced although {problem}")
+        counts = {str(state or "old"): rows for state, rows in store.tally(STATE).items()}
+        journal = journal.after("finish begun", stage="finishing", counts=counts)
+        journal = save_journal(store, journal)
+    wanted = [*Batch.columns(store, journal.source), VECTOR, SUM]
+    name = store.promote(VECTOR, KNOWN, columns=wanted, work=_mend(store, upgrade, journal))
     done = journal.after("finished: the old vectors are gone", stage="finished", vector=name)
     return save_journal(store, done)
 
 
-def rollback(store: Store, journal: Journal) -> Journal:
-    """Drop everything the migration added; the old vectors were never touched."""
+def rollback(store: Store, journal: Journal | None) -> Journal | None:
+    """Drop everything the migration added, and put the old vectors back where they were.
+
+    Without a journal everything that any migration has added.
+    """
+    if journal is None:
+        there = store.describe().added
+        if VECTOR in there:
+            store.withdraw(VECTOR)
+        store.drop_columns(there)
+        store.put(KEY, None)
+        return None
     if journal.stage == "rolled back":
         return journal
-    if journal.stage in ("finishing", "finished"):
+    if journal.stage == "finished":
         raise BadInput(
-            "the old vectors are gone or going: finish cannot be rolled back",
+            "the old vectors are gone: what is finished cannot be rolled back",
             where=store.name,
-            step="run: crossfade migrate finish"
-            if journal.stage == "finishing"
-            else "restore a backup, or migrate back with an upgrade in the other direction",
+            step="restore a backup, or migrate back with an upgrade in the other direction",
         )
+    if journal.stage == "finishing":
+        store.withdraw(VECTOR)
     journal = save_journal(store, journal.after("rollback begun", stage="rolling back"))
     store.drop_columns([c.name for c in columns(journal.shared_dim)])
     done = journal.after("rolled back: the old vectors alone", stage="rolled back", cursor=None)
     return save_journal(store, done)
+
+
+def journal_to_roll_back(store: Store, *, force: bool) -> Journal | None:
+    """The journal; with `force`, None where it is lost or nobody can read it."""
+    try:
+        found = load_journal(store)
+    except StoreError:
+        if not force:
+            raise
+        return None
+    if found is None and not force:
+        lost = bool(store.describe().added)
+        raise BadInput(
+            "the journal of its migration is lost" if lost else "no migration was started",
+            where=store.name,
+            step="drop what it added with: crossfade migrate rollback STORE --force"
+            if lost
+            else "run: crossfade migrate start STORE UPGRADE",
+        )
+    return found
+
+
+def _mend(store: Store, upgrade: Upgrade, journal: Journal) -> Work:
+    """What is to be written of rows that came or changed while the columns change places.
+
+    A row whose shared vector is not the one that was written is the application's own by now.
+    """
+
+    def work(rows: pa.RecordBatch) -> pa.RecordBatch | None:
+        batch = Batch.of(store, rows, journal.source)
+        sums = np.asarray(rows[SUM].fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+        there = rows[VECTOR].is_valid().to_numpy(zero_copy_only=False)
+        own = there & (~batch.known | damaged(sums, matrix(rows[VECTOR])))
+        made = lifted(upgrade, journal, batch.take(~own))
+        emptied = batch.take(batch.emptied & ~own)
+        if not len(emptied):
+            return made
+        nothing = emptied.cleared(columns(journal.shared_dim))
+        return nothing if made is None else one_batch(pa.Table.from_batches([made, nothing]))
+
+    return work

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from crossfade.errors import StoreError
 from crossfade.migration.batch import Batch
-from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, STATE, VECTOR
+from crossfade.migration.columns import FORWARD, HASH_LENGTH, STATE, VECTOR
 from crossfade.migration.journal import LIFTED, Journal, save_journal
+from crossfade.migration.late import NAMED, any_late
 from crossfade.stores import Id, Store, WholeColumns
 from crossfade.stores.contract import ROWS
 from crossfade.stores.rows import id_list
@@ -29,7 +30,6 @@ Stop = Callable[[], bool]
 T = TypeVar("T")
 # A row that the application changes each time between our reading and our writing it.
 _ATTEMPTS = 8
-_UNUSABLE_NAMED = 10
 
 
 @dataclass
@@ -38,6 +38,7 @@ class Lifted:
 
     looked_at: int = 0
     written: int = 0
+    erased: int = 0
     unusable: int = 0
     first_unusable: list[Id] = field(default_factory=list)
     left: list[Id] = field(default_factory=list)
@@ -73,18 +74,13 @@ def lift_all(
         done.stopped = done.stopped or stop()
         return done.stopped
 
-    whole_run = journal.cursor is None
-    complete = False
     if journal.stage == "forwarding" and isinstance(store, WholeColumns):
         _by_columns(store, upgrade, journal, done, looked, size)
-        # Columns pass over rows that are changed meanwhile; batches of rows find them.
-        complete = None not in store.tally(STATE)
-    if not done.stopped and not complete:
+    # Columns pass over rows that are changed meanwhile; batches of rows find them.
+    if not done.stopped and not (done.looked_at and not any_late(store)):
         journal = _by_rows(store, upgrade, journal, done, looked, size)
     if not done.stopped:
-        # As many rows as were gone through are all there are; counting by state takes longer.
-        if not (whole_run and not done.left and store.describe().rows == done.looked_at):
-            _catch_up(store, upgrade, journal, done, size)
+        _catch_up(store, upgrade, journal, done, size)
         done.seconds = time.monotonic() - begin
         if journal.stage == "forwarding" and index:
             store.build_index(VECTOR)
@@ -92,13 +88,13 @@ def lift_all(
             f"{done.written:,} rows lifted",
             stage="forward" if journal.stage == "forwarding" else journal.stage,
             cursor=None,
-            unusable=done.unusable,
-            first_unusable=done.first_unusable,
         )
     if done.stopped:
         done.seconds = time.monotonic() - begin
     if done.looked_at:
         journal = journal.after(rate=journal.rate | {"forward": done.rate})
+    if done.written or done.erased:
+        journal = journal.after(verified=None)
     return save_journal(store, journal), done
 
 
@@ -116,8 +112,7 @@ def _by_columns(
     def work(rows: pa.RecordBatch) -> pa.RecordBatch | None:
         nonlocal seen
         seen = len(rows)
-        # How many rows are unusable is counted where rows are gone through one by one.
-        return _lifted(upgrade, journal, Batch.of(store, rows, journal.source), Lifted())[1]
+        return lifted(upgrade, journal, Batch.of(store, rows, journal.source))
 
     for written in store.write_all(Batch.columns(store, journal.source), work, size=size):
         done.written += written
@@ -143,47 +138,50 @@ def _by_rows(
     with ThreadPoolExecutor(1) as pool:
         writing: Future[Journal] | None = None
         for rows in ahead(store.stream(wanted, after=journal.cursor, size=size)):
-            todo, lifted = _lifted(upgrade, journal, Batch.of(store, rows, journal.source), done)
+            batch = Batch.of(store, rows, journal.source)
+            made = lifted(upgrade, journal, batch)
             if writing is not None:
                 journal = writing.result()
             last = id_list(rows[store.id].slice(len(rows) - 1))[0]
-            writing = pool.submit(_write, store, todo, lifted, journal, last, done)
+            writing = pool.submit(_write, store, batch, made, journal, last, done)
             if looked(len(rows)):
                 break
         return journal if writing is None else writing.result()
 
 
-def _lifted(
-    upgrade: Upgrade, journal: Journal, batch: Batch, done: Lifted
-) -> tuple[Batch, pa.RecordBatch | None]:
-    """The rows of a batch that need a shared vector, and what is to be written of them."""
-    ours, late = journal.upgrade[:HASH_LENGTH], journal.stage in LIFTED
-    bad = batch.unusable
-    empty = bad & ~batch.state(FORWARD) & ~batch.state(NEW)
-    if empty.any():
-        done.unusable += int(empty.sum())
-        room = _UNUSABLE_NAMED - len(done.first_unusable)
-        done.first_unusable += batch.take(empty).ids[:room]
-    todo = batch.take(batch.stale(ours) & ~bad)
+def lifted(upgrade: Upgrade, journal: Journal, batch: Batch) -> pa.RecordBatch | None:
+    """What is to be written of the rows of a batch that need a shared vector; None if none does."""
+    ours = journal.upgrade[:HASH_LENGTH]
+    todo = batch.take(batch.stale(ours) & ~batch.unusable)
     if not len(todo):
-        return todo, None
-    return todo, todo.written(upgrade.forward(todo.old), FORWARD, ours, late=late)
+        return None
+    return todo.written(upgrade.forward(todo.old), FORWARD, ours, late=journal.stage in LIFTED)
 
 
 def _write(
     store: Store,
-    todo: Batch,
-    rows: pa.RecordBatch | None,
+    batch: Batch,
+    made: pa.RecordBatch | None,
     journal: Journal,
     last: Id | None,
     done: Lifted,
 ) -> Journal:
-    """Write the rows, then how far it has come: a kill in between repeats what changes nothing."""
-    if rows is not None:
-        written = store.write(rows)
+    """Write the rows, then how far it has come: a kill in between repeats what changes nothing.
+
+    Rows that have lost their old vector lose the shared one: the application has taken them out of
+    its search.
+    """
+    if made is not None:
+        written = store.write(made)
         done.written += written
-        if written < len(todo):
-            done.left += todo.ids
+        if written < len(made):
+            done.left += id_list(made[store.id])
+    emptied = batch.take(batch.emptied)
+    if len(emptied):
+        erased = store.erase(emptied.marks())
+        done.erased += erased
+        if erased < len(emptied):
+            done.left += emptied.ids
     return journal if last is None else save_journal(store, journal.after(cursor=last))
 
 
@@ -191,17 +189,21 @@ def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, si
     """Rows that changed under our hands, and rows that came behind the cursor."""
     columns = Batch.columns(store, journal.source)
     for attempt in range(_ATTEMPTS):
-        todo, done.left = done.left, []
-        if store.tally(STATE).get(None, 0) > done.unusable:
-            done.unusable, done.first_unusable = 0, []
-            todo = list(dict.fromkeys([*todo, *missing(store, size)]))
-        if not todo:
-            return
         time.sleep(0.05 * attempt)
+        todo, done.left = done.left, []
         for part in parts(todo, size):
             batch = Batch.of(store, store.read(part, columns), journal.source)
-            todo_now, rows = _lifted(upgrade, journal, batch, done)
-            _write(store, todo_now, rows, journal, None, done)
+            _write(store, batch, lifted(upgrade, journal, batch), journal, None, done)
+        late, done.unusable, done.first_unusable = 0, 0, []
+        for rows in store.stream(columns, size=size, missing=STATE):
+            batch = Batch.of(store, rows, journal.source)
+            bad = batch.take(batch.unusable)
+            done.unusable += len(bad)
+            done.first_unusable += bad.ids[: NAMED - len(done.first_unusable)]
+            late += len(batch) - len(bad)
+            _write(store, batch, lifted(upgrade, journal, batch), journal, None, done)
+        if not late and not done.left:
+            return
     if done.left:
         raise StoreError(
             f"row {done.left[0]!r} and {len(done.left) - 1} others change faster than they can be "
@@ -209,12 +211,6 @@ def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, si
             where=store.name,
             step="run the command again when the store is calmer",
         )
-
-
-def missing(store: Store, size: int = ROWS) -> Iterator[Id]:
-    """Ids of rows that have no shared vector."""
-    for rows in store.stream([STATE], size=size):
-        yield from id_list(rows.filter(pa.array(rows[STATE].is_null()))[store.id])
 
 
 def parts(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crossfade.errors import BadInput, StoreError
 from crossfade.stores import Metric, Store
@@ -31,6 +32,11 @@ LIFTED: tuple[Stage, ...] = ("forward", "backfilling", "finishing")
 OVER: tuple[Stage, ...] = ("finished", "rolled back")
 
 
+def whole(share: float, rows: int) -> int:
+    """How many of `rows` make up a share: the last one that fits into it whole."""
+    return math.floor(share * rows + 1e-9)
+
+
 class Event(BaseModel):
     """Something that happened, and when."""
 
@@ -49,6 +55,8 @@ class Backfill(BaseModel):
     order_file: str
     order_rows: int
     blend: str
+    planned: float
+    """The share that the plan stops at; `target` is what was asked for last."""
     target: float
     embedder: str
 
@@ -56,17 +64,27 @@ class Backfill(BaseModel):
         """How many of `rows` make up the share: the last one that fits into it whole.
 
         >>> fields = dict(plan="", plan_folder="", order="", order_file="", order_rows=0, blend="1")
-        >>> Backfill(**fields, target=0.97, embedder="").goal(118)
+        >>> Backfill(**fields, planned=0.97, target=0.97, embedder="").goal(118)
         114
         """
-        return math.floor(self.target * rows + 1e-9)
+        return whole(self.target, rows)
+
+
+class Proof(BaseModel):
+    """A `verify` that passed: of which state of the store, where it can tell its states apart."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    at: str
+    version: str | None
 
 
 class Journal(BaseModel):
     """The state of a migration; each change of it is written before the act it announces."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    format: Literal[1] = 1
+    format: Literal[2] = 2
+    migration: str = Field(default_factory=lambda: secrets.token_hex(8))
+    """Tells this migration from all others, wherever its store is and was."""
     stage: Stage
     upgrade: str
     upgrade_folder: str
@@ -77,22 +95,29 @@ class Journal(BaseModel):
     source: str | None
     metric: Metric
     shared_dim: int
-    rows_at_start: int
+    planned: float | None = None
+    """The share of the plan that was named at start; once there is a `backfill`, its own counts."""
     cursor: int | str | None = None
-    unusable: int = 0
-    first_unusable: list[int | str] = []
+    verified: Proof | None = None
+    """None once anything was written since."""
+    counts: dict[str, int] | None = None
+    """Rows by state when `finish` began: afterwards the store does not know any more."""
     backfill: Backfill | None = None
     rate: dict[str, float] = {}
     spent: float = 0.0
     events: list[Event] = []
+
+    @property
+    def share(self) -> float | None:
+        """How much of the gallery the plan wants filled; None if no plan is known."""
+        return self.planned if self.backfill is None else self.backfill.planned
 
     def after(self, what: str | None = None, **changes: Any) -> Journal:
         """The journal with some fields changed and, perhaps, an event added.
 
         >>> from datetime import datetime
         >>> fields = dict(stage="started", upgrade="ab", upgrade_folder="up", old_model="",
-        ...     new_model="", id="id", vector="v", source=None, metric="cosine", shared_dim=3,
-        ...     rows_at_start=5)
+        ...     new_model="", id="id", vector="v", source=None, metric="cosine", shared_dim=3)
         >>> Journal(**fields).after("all rows lifted", stage="forward").events[-1].what
         'all rows lifted'
         """
@@ -116,7 +141,8 @@ def read_journal(text: str, where: object) -> Journal:
         raise StoreError(
             f"its migration journal is damaged ({str(error).splitlines()[0]})",
             where=where,
-            step="was it written by a newer crossfade?",
+            step="was it written by another crossfade? "
+            "`crossfade migrate rollback STORE --force` drops what that one added",
         ) from None
 
 

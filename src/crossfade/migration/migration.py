@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from crossfade.backfill.gallery import notes_on
 from crossfade.embedders import Embedder, VectorFile
-from crossfade.errors import BadInput
+from crossfade.errors import BadInput, StoreBusy
 from crossfade.migration import ending
 from crossfade.migration.backfill import Filled, fill
 from crossfade.migration.forward import Lifted, Progress, Stop, lift_all
 from crossfade.migration.journal import Journal, load_journal, need_journal
 from crossfade.migration.opening import open_migrating
 from crossfade.migration.preparing import Wanted, prepare
+from crossfade.migration.proof import keep_proof, unproven
 from crossfade.migration.searching import Searcher
 from crossfade.migration.start import Outlook, begin, outlook
 from crossfade.migration.status import Status, status
@@ -24,8 +26,6 @@ from crossfade.migration.verify import Verified, verify
 from crossfade.stores import Metric, Store
 from crossfade.stores.contract import ROWS
 from crossfade.upgrade import Upgrade
-
-T = TypeVar("T")
 
 
 class Migration:
@@ -226,7 +226,8 @@ class Migration:
                 where=self.store.name,
                 step="see: crossfade migrate status",
             )
-        return verify(
+        version = self.store.version()
+        found = verify(
             self.store,
             self.upgrade,
             journal,
@@ -234,14 +235,33 @@ class Migration:
             queries=queries,
             progress=progress,
         )
+        try:
+            with self._holding() as now:
+                # Another step may have run meanwhile: what it left is not what was looked at.
+                undisturbed = now == journal
+                if undisturbed:
+                    keep_proof(self.store, now, version, passed=found.passed)
+        except StoreBusy:
+            undisturbed = False
+        return replace(found, proves=found.passed and undisturbed)
 
-    def finish(self) -> Journal:
-        """The shared column becomes the only one. This cannot be undone."""
-        return self._do(ending.finish)
+    def finish(self, *, force: bool = False, progress: Progress | None = None) -> Journal:
+        """The shared column becomes the only one, which cannot be undone: it wants a `verify` that
+        has passed, and the planned share, unless forced."""
+        with self._holding() as journal:
+            return ending.finish(self.store, self.upgrade, journal, force=force, progress=progress)
 
-    def rollback(self) -> Journal:
-        """Back to the old vectors alone, from any point before `finish`."""
-        return self._do(ending.rollback)
+    def unproven(self) -> list[str]:
+        """What `finish` would refuse for; nothing is written."""
+        return unproven(self.store, self.upgrade, self.journal)
+
+    def rollback(self, *, force: bool = False) -> Journal | None:
+        """Back to the old vectors alone, from any point before `finish` has dropped them.
+
+        With `force` also where the journal is lost; then there is none to give.
+        """
+        with self.store.lock():
+            return ending.rollback(self.store, ending.journal_to_roll_back(self.store, force=force))
 
     def searcher(self, *, refresh: float = 1.0) -> Searcher:
         """Search that fits whatever stage the store is in."""
@@ -263,10 +283,6 @@ class Migration:
 
         if journal.stage in ("started", "forwarding"):
             self.store.add_columns(columns(journal.shared_dim))
-
-    def _do(self, work: Callable[[Store, Journal], T]) -> T:
-        with self._holding() as journal:
-            return work(self.store, journal)
 
     @contextmanager
     def _holding(self) -> Iterator[Journal]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from crossfade.errors import BadInput, MissingExtra
-from crossfade.migration.columns import VECTOR
 from crossfade.migration.journal import KEY, OVER, Journal, load_journal, read_journal
 from crossfade.stores import Metric, Store, open_store
 from crossfade.stores.address import Address
@@ -99,12 +98,7 @@ def _by(journal: Journal, place: str | Path, given: dict[str, Any]) -> Store:
     try:
         return open_store(place, **wanted)
     except BadInput:
-        if journal.stage == "finished":
-            # The application has made other columns since.
-            return open_store(place, **given)
-        if journal.stage != "finishing":
+        if journal.stage != "finished":
             raise
-    # Between two acts of `finish` the old column may be gone already.
-    store = open_store(place, **wanted | {"vector": VECTOR})
-    store.vector = journal.vector
-    return store
+        # The application has made other columns since.
+        return open_store(place, **given)

@@ -18,7 +18,7 @@ from crossfade.backfill.gallery_file import NEAREST
 from crossfade.errors import BadInput
 from crossfade.files import replacing
 from crossfade.migration.forward import Progress
-from crossfade.migration.journal import load_journal
+from crossfade.migration.journal import Journal
 from crossfade.stores import Id, Store
 from crossfade.stores.rows import id_list
 from crossfade.upgrade import Upgrade
@@ -43,6 +43,7 @@ def order_of(
     upgrade: Upgrade,
     loaded: Loaded,
     folder: Path,
+    journal: Journal,
     *,
     labels: str | None = None,
     priority: str | None = None,
@@ -59,11 +60,12 @@ def order_of(
     if given.is_file():
         _check_known(store, given)
         return given
-    name = hashlib.sha256(f"{store.name}/{plan_hash(folder)}".encode()).hexdigest()[:16]
+    # By the migration, not by the store's name: there are many `items.lance`.
+    name = hashlib.sha256(f"{journal.migration}/{plan_hash(folder)}".encode()).hexdigest()[:16]
     made = folder / "orders" / f"{name}.parquet"
     better = labels is not None and made.is_file() and NEAREST in notes_on(made)
     if better:
-        _check_unused(store, made)
+        _check_unused(store, journal, made)
     if better or not made.is_file():
         made.parent.mkdir(exist_ok=True)
         _make(store, upgrade, loaded, made, labels, priority, progress)
@@ -131,10 +133,9 @@ def _make(
         pq.write_table(pa.table({"id": ordered}, metadata=by_place.schema.metadata), temporary)
 
 
-def _check_unused(store: Store, order: Path) -> None:
+def _check_unused(store: Store, journal: Journal, order: Path) -> None:
     """What rows store depends on their place in the order: it is not changed under them."""
-    journal = load_journal(store)
-    task = None if journal is None else journal.backfill
+    task = journal.backfill
     if task is not None and Path(task.order_file) == order.resolve():
         raise BadInput(
             "was begun without labels, and its order stays as it is",

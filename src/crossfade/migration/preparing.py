@@ -8,6 +8,7 @@ from pathlib import Path
 from crossfade.backfill.folder import load_plan
 from crossfade.embedders import Embedder
 from crossfade.errors import BadInput
+from crossfade.migration.checks import refuse_duplicates
 from crossfade.migration.forward import Progress
 from crossfade.migration.journal import Backfill, Journal
 from crossfade.migration.order import ids_of, order_of, plan_hash
@@ -55,11 +56,12 @@ def prepare(
             raise BadInput("which plan?", where=store.name, step="give --plan PLAN")
         folder = Path(journal.backfill.plan_folder)
     found = plan_hash(folder)
-    if journal.backfill is not None and found != journal.backfill.plan and wanted.plan is None:
+    task = journal.backfill
+    if task is not None and found != task.plan and str(folder.resolve()) == task.plan_folder:
         raise BadInput(
             "has changed since the backfill began",
             where=folder,
-            step="restore it, or name the plan to go on with: --plan PLAN",
+            step="restore it, or name another plan to go on with: --plan PLAN",
         )
     loaded = load_plan(folder, upgrade)
     made = loaded.plan
@@ -82,11 +84,13 @@ def prepare(
         raise BadInput(f"a share of {wanted.processors} of the processors", step="use 0.01 to 1")
     if wanted.share is not None and not 0 <= wanted.share <= 1:
         raise BadInput(f"a share of {wanted.share}", step="use a number from 0 to 1")
+    refuse_duplicates(store)
     order = order_of(
         store,
         upgrade,
         loaded,
         folder,
+        journal,
         labels=wanted.labels,
         priority=wanted.priority,
         progress=progress,
@@ -99,6 +103,7 @@ def prepare(
             order_file=str(order.resolve()),
             order_rows=sum(map(len, ids_of(order))),
             blend=str(made.how),
+            planned=made.stop,
             target=made.stop if wanted.share is None else wanted.share,
             embedder=embedder.name,
         )

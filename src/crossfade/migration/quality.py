@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from crossfade.backfill.folder import PLAN, Plan
-from crossfade.errors import BadInput
+from crossfade.backfill.folder import load_plan
 
 
 @dataclass(frozen=True)
@@ -21,10 +20,7 @@ class Predicted:
 
 def predicted(folder: Path, share: float) -> Predicted:
     """Read off the plan's own curve at `share` of the gallery."""
-    try:
-        plan = Plan.model_validate_json((folder / PLAN).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"is no plan ({error})", where=folder, step="give --plan again") from None
+    plan = load_plan(folder).plan
     return Predicted(
         old={m: q["old/old"] for m, q in plan.quality.items()},
         now={m: plan.quality_at(share, m) for m in plan.quality},

@@ -2,11 +2,16 @@
 
 A new query goes through B. Before every row is lifted it is compared with the old vectors, cut to
 their dimension; after that with the shared column. Rows that came since and are not lifted yet are
-looked up among the old vectors, lifted on the spot and merged in, so that no row is invisible.
+looked up among the old vectors, lifted on the spot and merged in. They are looked up first: one
+that is lifted between the two searches is then in both, not in neither.
+
+Many threads may share one searcher; a process that is forked off goes on with its own connections.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +25,7 @@ from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput, StoreError
 from crossfade.migration.columns import STATE, VECTOR
 from crossfade.migration.journal import LIFTED, Journal, need_journal
+from crossfade.migration.late import any_late
 from crossfade.migration.opening import check_opened, open_migrating
 from crossfade.spaces import fit_dim
 from crossfade.stores import Hit, Store
@@ -28,6 +34,9 @@ from crossfade.upgrade import Upgrade
 
 Model = Literal["new", "old"]
 Float = NDArray[np.float32]
+# Seconds: what a search may be held up for, and how long a store's word is taken for it.
+_SHORT = 0.02
+_NOW_AND_THEN = 5.0
 
 
 def on_old(upgrade: Upgrade, mapped: Float) -> Float:
@@ -53,9 +62,8 @@ class Searcher:
         self.store = open_migrating(store) if isinstance(store, (str, Path)) else store
         self.upgrade, self.refresh = upgrade, refresh
         self._journal: Journal | None = None
-        self._seen = self._counted = -1e9
-        self._late = False
-        self._pause = refresh
+        self._seen = -1e9
+        self._late = LateRows(self.store, refresh)
 
     def search(
         self,
@@ -98,12 +106,16 @@ class Searcher:
         if model == "old" or journal.stage not in LIFTED:
             return self.store.search(self._checked(old), column=journal.vector, **kept)
         mapped = self._mapped(vector, model)
-        hits = self.store.search(mapped, column=VECTOR, **kept)
-        if self._any_late(journal):
+        late: list[Hit] = []
+        if self._late.any():
             late = self.store.search(
                 self._checked(old), column=journal.vector, missing=STATE, **kept
             )
-            hits = sorted([*hits, *self._lifted(late, mapped)], key=lambda hit: -hit.score)[:k]
+        hits = self.store.search(mapped, column=VECTOR, **kept)
+        if late:
+            there = {hit.id for hit in hits}
+            fresh = [hit for hit in self._lifted(late, mapped) if hit.id not in there]
+            hits = sorted([*hits, *fresh], key=lambda hit: -hit.score)[:k]
         return hits
 
     def _while_finishing(self, mapped: Float, journal: Journal, kept: dict[str, Any]) -> list[Hit]:
@@ -154,15 +166,54 @@ class Searcher:
             self._journal, self._seen = journal, now
         return self._journal
 
-    def _any_late(self, journal: Journal) -> bool:
-        """Whether rows came that are not lifted; counted as rarely as counting is slow."""
-        now = time.monotonic()
-        if now - self._counted > self._pause:
-            late = self.store.tally(STATE).get(None, 0) > journal.unusable
-            self._late, self._counted = late, time.monotonic()
-            # Counting may take a twentieth of the time.
-            self._pause = max(self.refresh, 20 * (self._counted - now))
-        return self._late
+
+class LateRows:
+    """Whether there are rows that came and are not lifted, as far as a searcher knows.
+
+    It looks when the store says that something has happened, and now and then anyway, for what a
+    store says may be late. A look that takes long is left to a thread beside the searches.
+    """
+
+    def __init__(self, store: Store, refresh: float) -> None:
+        self.store, self.refresh = store, refresh
+        self._known = False
+        self._asked = self._looked = -1e9
+        self._took = 0.0
+        self._activity: str | None = None
+        self._owner, self._busy = os.getpid(), threading.Lock()
+
+    def any(self) -> bool:
+        """What is known, brought up to date if it is older than half of `refresh`."""
+        if self._owner != os.getpid():
+            # The thread that looked stayed with the parent.
+            self._owner, self._busy = os.getpid(), threading.Lock()
+        # Whoever asks first waits for an answer; later ones go by the last.
+        first = self._looked < 0
+        due = time.monotonic() - self._asked >= self.refresh / 2
+        if due and self._busy.acquire(blocking=first):
+            if self._took < _SHORT:
+                self._look()
+            else:
+                threading.Thread(target=self._look, daemon=True).start()
+        return self._known
+
+    def _look(self) -> None:
+        try:
+            begin = time.monotonic()
+            self._asked = begin
+            activity = self.store.activity()
+            quiet = activity is not None and activity == self._activity
+            # A look may take a twentieth of the time, where nothing is known to have happened.
+            if quiet and begin - self._looked < max(_NOW_AND_THEN, 20 * self._took):
+                return
+            self._known = any_late(self.store)
+            self._activity, self._looked = activity, begin
+            self._took = time.monotonic() - begin
+        except (StoreError, BadInput):
+            # A column that has gone, a server that is away: the search itself will tell.
+            self._activity = None
+        finally:
+            self._busy.release()
 
 
 def search(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,8 +10,14 @@ from typing import Any
 
 from crossfade.backfill.folder import load_plan
 from crossfade.errors import BadInput, NotCompatible
-from crossfade.migration.checks import check_store, check_verdict, sample_of
-from crossfade.migration.columns import columns
+from crossfade.migration.checks import (
+    check_obstacles,
+    check_store,
+    check_verdict,
+    refuse_duplicates,
+    sample_of,
+)
+from crossfade.migration.columns import HASH_LENGTH, UPGRADE, VECTOR, columns
 from crossfade.migration.journal import OVER, Journal, load_journal, save_journal
 from crossfade.stores import Description, Store
 from crossfade.upgrade import Upgrade
@@ -56,15 +63,14 @@ def outlook(
             step="go on with it, or end it with: crossfade migrate rollback",
         )
     found = store.describe()
+    check_obstacles(store, "start")
+    refuse_duplicates(store)
+    in_the_way = [o.cause for o in store.obstacles() if not o.final]
     if found.added:
-        raise BadInput(
-            f"has columns of an earlier migration: {', '.join(found.added)}",
-            where=store.name,
-            step="end it with: crossfade migrate rollback",
-        )
+        _check_lost(store, found, upgrade, force=force)
     about_store = check_store(store, found, upgrade, source)
     verdict = check_verdict(upgrade, evaluation, plan)
-    refusals = about_store.refusals + verdict.refusals
+    refusals = in_the_way + about_store.refusals + verdict.refusals
     if refusals and not force:
         raise NotCompatible(
             "; ".join(refusals), where=store.name, step="add --force to migrate all the same"
@@ -84,6 +90,27 @@ def outlook(
     )
 
 
+def _check_lost(store: Store, found: Description, upgrade: Upgrade, *, force: bool) -> None:
+    """Columns without a journal: a table was copied without it, perhaps. They are taken over only
+    if asked for, and only where they are this upgrade's."""
+    if not force:
+        raise BadInput(
+            f"has columns of a migration whose journal is lost: {', '.join(found.added)}",
+            where=store.name,
+            step="take them over with --force, or drop them with: "
+            f"crossfade migrate rollback {shlex.quote(store.name)} --force",
+        )
+    writers = set(store.tally(UPGRADE)) - {None} if UPGRADE in found.added else set()
+    first = next(iter(store.stream([VECTOR], size=1)), None) if VECTOR in found.added else None
+    dims = {first.schema.field(VECTOR).type.list_size} if first is not None else set()
+    if writers - {upgrade.hash_[:HASH_LENGTH]} or dims - {upgrade.shared_dim_}:
+        raise BadInput(
+            "has columns of a migration with another upgrade, whose journal is lost",
+            where=store.name,
+            step=f"drop them with: crossfade migrate rollback {shlex.quote(store.name)} --force",
+        )
+
+
 def begin(
     store: Store, upgrade: Upgrade, folder: Path, seen: Outlook, source: str | None
 ) -> Journal:
@@ -99,7 +126,7 @@ def begin(
         source=source,
         metric=store.metric,
         shared_dim=upgrade.shared_dim_,
-        rows_at_start=seen.store.rows,
+        planned=None if seen.backfill is None else seen.backfill["share"],
     )
     save_journal(store, journal.after(f"started with {seen.store.rows:,} rows"))
     store.add_columns(columns(upgrade.shared_dim_))

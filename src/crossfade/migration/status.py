@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from crossfade.errors import BadInput
 from crossfade.migration.columns import FORWARD, NEW, STATE
-from crossfade.migration.journal import OVER, Journal
+from crossfade.migration.journal import Journal, whole
+from crossfade.migration.late import Missing, look_for_missing
 from crossfade.migration.quality import predicted
 from crossfade.stores import Store
 
 
 @dataclass(frozen=True)
 class Status:
-    """`old` counts rows that have no shared vector; `late` those among them that came since."""
+    """`old` counts rows that have no shared vector; among them `late` are those that came since all
+    were lifted, and `unusable` those that cannot have one. `share` and `target` are of the rows
+    that can: what is filled, and what the plan wants filled."""
 
     store: str
     stage: str
@@ -31,6 +35,7 @@ class Status:
     unusable: int
     share: float
     target: float | None
+    verified: bool
     rate: dict[str, float]
     seconds_left: float | None
     quality: dict[str, Any] | None
@@ -44,18 +49,17 @@ class Status:
 def status(store: Store, journal: Journal) -> Status:
     """Count the states and read the plan's curve."""
     rows = store.describe().rows
-    over = journal.stage in OVER or journal.stage in ("finishing", "rolling back")
-    counts = {} if over else store.tally(STATE)
-    old, forward, new = (counts.get(key, 0) for key in (None, FORWARD, NEW))
-    share = new / rows if rows else 0.0
+    counts = _counts(store, journal, rows)
+    old, forward, new = (counts.get(key, 0) for key in ("old", FORWARD, NEW))
     lifted = journal.stage in ("forward", "backfilling")
-    target = None if journal.backfill is None else journal.backfill.target
-    reached = journal.backfill is not None and new >= journal.backfill.goal(rows)
+    missing = look_for_missing(store) if lifted and old else Missing()
+    usable = max(0, old + forward + new - missing.unusable)
+    share = new / usable if usable else 0.0
     left = None
     if journal.stage in ("started", "forwarding") and journal.rate.get("forward"):
         left = old / journal.rate["forward"]
-    elif target is not None and journal.rate.get("backfill"):
-        left = max(0.0, target * rows - new) / journal.rate["backfill"]
+    elif lifted and journal.share is not None and journal.rate.get("backfill"):
+        left = max(0.0, journal.share * usable - new) / journal.rate["backfill"]
     return Status(
         store=store.name,
         stage=journal.stage,
@@ -67,38 +71,51 @@ def status(store: Store, journal: Journal) -> Status:
         old=old,
         forward=forward,
         new=new,
-        late=max(0, old - journal.unusable) if lifted else 0,
-        unusable=journal.unusable,
+        late=missing.late,
+        unusable=missing.unusable,
         share=share,
-        target=target,
+        target=journal.share,
+        verified=journal.verified is not None,
         rate=journal.rate,
         seconds_left=left,
         quality=_quality(journal, share) if lifted else None,
-        next=next_command(store, journal, late=old - journal.unusable, reached=reached),
+        next=next_command(store, journal, late=missing.late, new=new, usable=usable),
         events=[event.model_dump() for event in journal.events],
     )
 
 
-def next_command(store: Store, journal: Journal, *, late: int = 0, reached: bool = False) -> str:
-    """What to type now."""
-    command = f"crossfade migrate {{}} {store.name}"
+def next_command(
+    store: Store, journal: Journal, *, late: int = 0, new: int = 0, usable: int = 0
+) -> str:
+    """What to type now; words in capitals are for the reader to fill in."""
+    command = f"crossfade migrate {{}} {shlex.quote(store.name)}"
     match journal.stage:
         case "started" | "forwarding":
             return command.format("forward")
-        case "forward" | "backfilling" if late > 0:
-            return command.format("forward")
-        case "forward":
-            return command.format("backfill") + " --plan PLAN --embed EMBEDDER"
-        case "backfilling":
-            if reached:
-                return command.format("verify") + ", then finish"
-            return command.format("backfill")
+        case "forward" | "backfilling":
+            if late:
+                return command.format("forward")
+            if journal.share is None or new < whole(journal.share, usable):
+                plan = " --plan PLAN" if journal.backfill is None else ""
+                return command.format("backfill") + f"{plan} --embed EMBEDDER"
+            return command.format("finish" if journal.verified else "verify")
         case "finishing":
-            return command.format("finish")
+            return command.format("finish") + ", or rollback"
         case "rolling back":
             return command.format("rollback")
         case _:
             return "none: the migration is over"
+
+
+def _counts(store: Store, journal: Journal, rows: int) -> dict[str, int]:
+    """Rows by state: as they are, or as they were when it ended."""
+    match journal.stage:
+        case "rolling back" | "rolled back":
+            return {"old": rows}
+        case "finishing" | "finished":
+            return journal.counts or {}
+        case _:
+            return {state or "old": count for state, count in store.tally(STATE).items()}
 
 
 def _quality(journal: Journal, share: float) -> dict[str, Any] | None:

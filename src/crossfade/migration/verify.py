@@ -11,7 +11,7 @@ import numpy as np
 from crossfade.backfill.folder import load_plan
 from crossfade.embedders import Embedder, embed_checked
 from crossfade.migration.batch import Batch, damaged
-from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, STATE, SUM, VECTOR
+from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, SUM, VECTOR
 from crossfade.migration.forward import Progress
 from crossfade.migration.journal import Journal
 from crossfade.migration.order import places_of
@@ -34,10 +34,10 @@ _SAME_DIRECTION = 0.999
 
 @dataclass(frozen=True)
 class Check:
-    """One question and its answer."""
+    """One question and its answer; `passed` is None where it was left out."""
 
     name: str
-    passed: bool
+    passed: bool | None
     detail: str
 
 
@@ -47,26 +47,55 @@ class Verified:
 
     checks: list[Check]
     quality: dict[str, Any] | None = None
+    proves: bool = False
+    """Whether `finish` takes it as proof: it passed, and no other step ran meanwhile."""
 
     @property
     def passed(self) -> bool:
-        return all(check.passed for check in self.checks)
+        """Whether no check failed; one that was left out says nothing."""
+        return all(check.passed is not False for check in self.checks)
 
     def record(self) -> dict[str, Any]:
         return {"passed": self.passed} | asdict(self)
 
 
 @dataclass
-class _Seen:
+class Seen:
+    """What a look at every row has found."""
+
     rows: int = 0
     ours: int = 0
     new: int = 0
+    unusable: int = 0
+    late: list[Id] = field(default_factory=list)
     damaged: list[Id] = field(default_factory=list)
     changed: list[Id] = field(default_factory=list)
     foreign: list[Id] = field(default_factory=list)
+    twice: list[Id] = field(default_factory=list)
     recomputed: int = 0
     wrong: list[Id] = field(default_factory=list)
     sampled_new: list[Id] = field(default_factory=list)
+
+    def checks(self) -> list[Check]:
+        without = f", {self.unusable:,} cannot have one" if self.unusable else ""
+        return [
+            _none(
+                "rows",
+                self.late,
+                "rows have no shared vector yet: run `forward` again",
+                f"{self.ours:,} of {self.rows:,} rows have a shared vector{without}",
+            ),
+            _none("ids", self.twice, "ids are those of several rows", "each is of one row"),
+            _none("upgrade", self.foreign, "rows were written by another upgrade"),
+            _none("checksums", self.damaged, "shared vectors differ from their checksums"),
+            _none("sources", self.changed, "rows changed since: run `forward` again"),
+            _none(
+                "recomputed",
+                self.wrong,
+                "shared vectors are not F(old)",
+                f"{self.recomputed:,} rows made again from old are equal",
+            ),
+        ]
 
 
 def verify(
@@ -81,72 +110,56 @@ def verify(
 ) -> Verified:
     """Look at every row once; recompute a sample; measure `queries` through the store."""
     total = store.describe().rows
-    seen = _look(store, upgrade, journal, total, progress, seed)
-    without = store.tally(STATE).get(None, 0)
-    late = max(0, without - journal.unusable)
-    unusable = f", {journal.unusable:,} cannot have one" if journal.unusable else ""
-    checks = [
-        Check(
-            "rows",
-            late == 0,
-            f"{seen.ours:,} of {total:,} rows have a shared vector{unusable}"
-            + (f"; {late:,} are waiting for `forward`" if late else ""),
-        ),
-        _none("upgrade", seen.foreign, "rows were written by another upgrade"),
-        _none("checksums", seen.damaged, "shared vectors differ from their checksums"),
-        _none("sources", seen.changed, "rows changed since: run `forward` again"),
-        _none(
-            "recomputed",
-            seen.wrong,
-            "shared vectors are not F(old)",
-            f"{seen.recomputed:,} rows made again from old are equal",
-        ),
-    ]
-    if embedder is not None and seen.sampled_new:
-        checks.append(_embedded(store, upgrade, journal, embedder, seen.sampled_new))
-    quality = None
-    if queries is not None:
-        measured = measure_through(
-            store, Searcher(store, upgrade), queries, old_too=True, seed=seed, progress=progress
-        )
-        quality = {"measured": asdict(measured)}
-        if journal.backfill is not None:
-            share = seen.new / total if total else 0.0
-            quality["predicted"] = asdict(predicted(Path(journal.backfill.plan_folder), share))
-        told = ", ".join(
-            f"{m} {measured.new[m]:.1f} (old queries on old vectors {measured.old[m]:.1f})"
-            for m in measured.new
-        )
-        checks.append(Check("quality", not measured.worse, f"{measured.queries:,} queries: {told}"))
+    seen = look(store, upgrade, journal, total, progress, seed)
+    checks = [*seen.checks(), _embedded(store, upgrade, journal, embedder, seen.sampled_new)]
+    if queries is None:
+        checks.append(Check("quality", None, "left out: no queries were given"))
+        return Verified(checks)
+    measured = measure_through(
+        store, Searcher(store, upgrade), queries, old_too=True, seed=seed, progress=progress
+    )
+    quality: dict[str, Any] = {"measured": asdict(measured)}
+    if journal.backfill is not None:
+        share = seen.new / total if total else 0.0
+        quality["predicted"] = asdict(predicted(Path(journal.backfill.plan_folder), share))
+    found = ", ".join(
+        f"{m} {measured.new[m]:.1f} (old queries on old vectors {measured.old[m]:.1f})"
+        for m in measured.new
+    )
+    checks.append(Check("quality", not measured.worse, f"{measured.queries:,} queries: {found}"))
     return Verified(checks, quality)
 
 
-def _look(
+def look(
     store: Store,
     upgrade: Upgrade,
     journal: Journal,
     total: int,
-    progress: Progress | None,
-    seed: int,
-) -> _Seen:
-    seen, rng = _Seen(), np.random.default_rng(seed)
+    progress: Progress | None = None,
+    seed: int = 0,
+) -> Seen:
+    """Every row, once: is its shared vector there, whole, ours, and of what the row is now?"""
+    seen, rng = Seen(twice=store.duplicates()), np.random.default_rng(seed)
     ours = journal.upgrade[:HASH_LENGTH]
     columns = [*Batch.columns(store, journal.source), VECTOR, SUM]
     for rows in ahead(store.stream(columns, size=ROWS)):
         batch = Batch.of(store, rows, journal.source)
         there = rows[VECTOR].is_valid().to_numpy(zero_copy_only=False)
-        stale = batch.stale(ours)
+        stale, changed = batch.stale(ours), batch.changed | batch.emptied
         shared = matrix(rows[VECTOR])
         sums = np.asarray(rows[SUM].fill_null(0).to_numpy(zero_copy_only=False), np.int64)
         ids = np.array(batch.ids, object)
         seen.rows += len(batch)
         seen.ours += int(there.sum())
         seen.new += int(batch.state(NEW).sum())
-        seen.damaged += ids[there & damaged(sums, shared)].tolist()
-        seen.changed += ids[there & batch.changed].tolist()
-        seen.foreign += ids[there & stale & ~batch.changed].tolist()
+        seen.unusable += int((~batch.known & batch.unusable).sum())
+        seen.late += ids[batch.late].tolist()
+        # A row that says it has a vector, and has none, is damaged too.
+        seen.damaged += ids[(there & damaged(sums, shared)) | (batch.known & ~there)].tolist()
+        seen.changed += ids[there & changed].tolist()
+        seen.foreign += ids[there & stale & ~changed].tolist()
         picked = rng.random(len(batch)) < SAMPLE / max(total, 1)
-        again = there & ~stale & batch.state(FORWARD) & picked
+        again = there & ~stale & ~changed & batch.state(FORWARD) & picked
         if again.any():
             off = np.abs(upgrade.forward(batch.old[again]) - shared[again]).max(axis=1)
             seen.recomputed += int(again.sum())
@@ -160,20 +173,26 @@ def _look(
 
 
 def _embedded(
-    store: Store, upgrade: Upgrade, journal: Journal, embedder: Embedder, ids: list[Id]
+    store: Store,
+    upgrade: Upgrade,
+    journal: Journal,
+    embedder: Embedder | None,
+    ids: list[Id],
 ) -> Check:
     """Embed some backfilled rows again and see whether the same vectors come out."""
-    columns = [*Batch.columns(store, journal.source), VECTOR]
-    batch = Batch.of(store, store.read(ids, columns), journal.source)
-    texts = None
-    if embedder.needs_source:
-        if journal.source is None:
-            return Check("embedded again", True, "left out: no text column was named at start")
-        texts = batch.rows[journal.source].to_pylist()
+    task, source = journal.backfill, journal.source
+    why = None
+    if embedder is None:
+        why = "no embedder was given"
+    elif not ids or task is None:
+        why = "no row is backfilled"
+    elif embedder.needs_source and source is None:
+        why = "no text column was named at start"
+    if why is not None or embedder is None or task is None:
+        return Check("embedded again", None, f"left out: {why}")
+    batch = Batch.of(store, store.read(ids, [*Batch.columns(store, source), VECTOR]), source)
+    texts = batch.rows[source].to_pylist() if embedder.needs_source else None
     new = embed_checked(embedder, batch.ids, texts, upgrade.new_dim_)
-    task = journal.backfill
-    if task is None:
-        return Check("embedded again", True, "left out: the plan of the backfill is not known")
     found = places_of(Path(task.order_file), batch.ids, task.order_rows)
     expected = load_plan(Path(task.plan_folder)).stored(
         upgrade.backward(new),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from crossfade.errors import StoreError
+from crossfade.errors import StoreBusy
 
 
 @contextmanager
@@ -31,9 +31,9 @@ def folder_lock(path: Path, name: str) -> Iterator[None]:
         os.close(handle)
 
 
-def held_by_other(name: str) -> StoreError:
+def held_by_other(name: str) -> StoreBusy:
     """The error of the second of two migrations."""
-    return StoreError(
+    return StoreBusy(
         "another process is migrating this store",
         where=name,
         step="wait for it, or stop it first",

@@ -189,19 +189,25 @@ class QdrantStore:
         fields = {n: rows[n].to_pylist() for n, c in added.items() if c.kind != "vector"}
         ids = [point_id(key) for key in rows[self.id].to_pylist()]
         given = rows[TOKEN].to_pylist() if TOKEN in rows.schema.names else None
+        empty = {n: ~rows[n].is_valid().to_numpy(zero_copy_only=False) for n in vectors}
         written = 0
         for first in range(0, len(rows), PIECE):
             place = {key: first + n for n, key in enumerate(ids[first : first + PIECE])}
             now = self.read([key for key in place if key is not None], [])
-            told = {}
+            told, taken = {}, []
             for key, token in zip(now[self.id].to_pylist(), now[TOKEN].to_pylist(), strict=True):
                 at = place[key]
-                if given is None or given[at] == token:
+                if given is not None and given[at] != token:
+                    continue
+                if any(nothing[at] for nothing in empty.values()):
+                    taken.append(key)
+                else:
                     told[key] = (
                         {name: values[at].tolist() for name, values in vectors.items()},
                         {name: values[at] for name, values in fields.items()},
                     )
-            written += self._points.update(told)
+            self._points.clear(taken, list(vectors), list(fields))
+            written += self._points.update(told) + len(taken)
         return written
 
     def erase(self, rows: pa.RecordBatch) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.stores.apps import idle
 from tests.stores.contract.conftest import (
     ADDED,
     PRINT,
@@ -96,8 +97,8 @@ def test_rows_that_come_later_have_nothing_in_added_columns(app, added, old):
 def test_promoting_leaves_one_vector_column(app, added):
     rows = written(added, list(range(0, 2 * ROWS, 2)))
     added.write(rows)
-    name = added.promote(VECTOR.name, [STATE.name, PRINT.name])
-    assert added.promote(VECTOR.name, [STATE.name, PRINT.name]) == name
+    name = added.promote(VECTOR.name, [STATE.name, PRINT.name], columns=(), work=idle)
+    assert added.promote(VECTOR.name, [STATE.name, PRINT.name], columns=(), work=idle) == name
     added.close()
     again = open_store(app.place, vector=name)
     found = again.describe()

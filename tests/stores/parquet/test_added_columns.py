@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.stores.apps import idle
 from tests.stores.parquet.conftest import ADDED, DIM, NAMES, ROWS, SHARED, deltas, rows, shared
 
 from crossfade.errors import BadInput
@@ -26,10 +27,10 @@ def test_a_file_replaced_after_its_promotion_is_left_alone(app, monkeypatch):
         parquet.Sidecar, "drop", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
     )
     with pytest.raises(KeyboardInterrupt):
-        store.promote("crossfade_vector", [])
+        store.promote("crossfade_vector", [], columns=(), work=idle)
     monkeypatch.undo()
     app.change(7, "mine", np.full(SHARED, 9.0, np.float32))
-    open_store(app.place).promote("crossfade_vector", ["crossfade_state"])
+    open_store(app.place).promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
     np.testing.assert_array_equal(app.old()[7], np.full(SHARED, 9.0))
     np.testing.assert_array_equal(app.old()[8], shared([8], 3)[0])
 
@@ -44,7 +45,7 @@ def test_promoting_keeps_types_metadata_and_compression(app):
     assert store.describe().dim == DIM
     store.add_columns(ADDED)
     store.write(rows(range(0, ROWS, 2), 3))
-    store.promote("crossfade_vector", ["crossfade_state"])
+    store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
     with pq.ParquetFile(path) as file:
         assert file.schema_arrow.metadata[b"owner"] == b"shop"
         assert pa.types.is_list(file.schema_arrow.field("vector").type)

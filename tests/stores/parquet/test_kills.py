@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.stores.apps import ParquetApp
+from tests.stores.apps import ParquetApp, idle
 from tests.stores.parquet.conftest import ADDED, DIM, NAMES, ROWS, SHARED, deltas, rows, shared
 
 from crossfade.stores import open_store
@@ -90,7 +90,7 @@ def dying(act):
 
 # Everything that makes a step durable or visible.
 os.fsync, Path.replace, Path.unlink = map(dying, (os.fsync, Path.replace, Path.unlink))
-store.promote("crossfade_vector", ["crossfade_state"])
+store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=lambda rows: None)
 """
 
 
@@ -113,7 +113,10 @@ def test_a_kill_at_any_step_of_promoting_can_be_followed_by_another_try(tmp_path
                 pa.table({"id": [900], "vector": [[1.0] * SHARED], "body": ["late"], "kind": [0]}),
                 Path(app.place) / "a.parquet",
             )
-        assert again.promote("crossfade_vector", ["crossfade_state"]) == "vector"
+        assert (
+            again.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+            == "vector"
+        )
         assert (again.describe().added, again.describe().dim) == ((), SHARED)
         table = pa.concat_tables(pq.read_table(path) for path in paths)
         assert table.column_names == ["id", "body", "kind", "vector"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from qdrant_client import models
 from qdrant_client.http.exceptions import UnexpectedResponse
+from tests.stores.apps import idle
 from tests.stores.qdrant.conftest import ADDED, SHARED, fill, params, written
 
 from crossfade.errors import BadInput, StoreError
@@ -42,7 +43,7 @@ def test_on_a_server_a_vector_without_a_name_is_promoted_to_one_with(client, as_
     assert store.tally("crossfade_state") == {"forward": 6}
     query = np.ones(SHARED, np.float32)
     before = [hit.id for hit in store.search(query, column="crossfade_vector", k=6)]
-    assert store.promote("crossfade_vector", ["crossfade_state"]) == "vector"
+    assert store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle) == "vector"
     assert list(client.get_collection("items").config.params.vectors) == ["vector"]
     assert [hit.id for hit in store.search(query, column="vector", k=6)] == before
     assert all("crossfade_state" not in r.payload for r in client.scroll("items")[0])
@@ -66,7 +67,7 @@ def test_a_server_that_keeps_the_place_of_the_vector_without_a_name(client, as_s
         return real(collection, name, **more)
 
     monkeypatch.setattr(client, "delete_vector_name", refused)
-    store.promote("crossfade_vector", ["crossfade_state"])
+    store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
     assert all(list(r.vector) == ["vector"] for r in client.scroll("items", with_vectors=True)[0])
     store.close()
     again = open_store(as_server, vector="vector")
@@ -109,12 +110,12 @@ def test_a_promotion_that_is_cut_short_can_be_done_again(folder, client, monkeyp
 
     monkeypatch.setattr(*where, cut)
     with pytest.raises(KeyboardInterrupt):
-        store.promote("crossfade_vector", ["crossfade_state"])
+        store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
     monkeypatch.undo()
     store.close()
     again = open_store(f"qdrant:{folder}#items")
     assert again.vector == "text"
-    assert again.promote("crossfade_vector", ["crossfade_state"]) == "text"
+    assert again.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle) == "text"
     given = matrix(rows["crossfade_vector"])
     given /= np.linalg.norm(given, axis=1)[:, None]
     found = matrix(again.read(range(6), ["text"])["text"])

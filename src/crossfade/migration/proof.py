@@ -1,0 +1,48 @@
+"""What `finish` wants to know before it destroys old vectors: that all is as it should be, now."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from crossfade.migration.columns import NEW, STATE
+from crossfade.migration.forward import Progress
+from crossfade.migration.journal import Journal, Proof, save_journal, whole
+from crossfade.migration.late import look_for_missing
+from crossfade.migration.verify import look
+from crossfade.stores import Store
+from crossfade.upgrade import Upgrade
+
+
+def keep_proof(store: Store, journal: Journal, version: str | None, *, passed: bool) -> Journal:
+    """Write down that a `verify` has passed, of the state that the store was in before it."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    proof = Proof(at=now, version=version) if passed else None
+    what = "verified" if passed else "verify failed"
+    return save_journal(store, journal.after(what, verified=proof))
+
+
+def unproven(
+    store: Store, upgrade: Upgrade, journal: Journal, progress: Progress | None = None
+) -> list[str]:
+    """What speaks against finishing; nothing, if a `verify` of this very state has passed.
+
+    A store that can tell its states apart is asked whether it is in the one that was verified; of
+    any other every row is looked at.
+    """
+    out: list[str] = []
+    proof = journal.verified
+    if proof is None:
+        out.append("no `verify` has passed since rows were last written")
+    rows, filled = store.describe().rows, store.tally(STATE).get(NEW, 0)
+    if journal.share is None:
+        if filled < rows:
+            out.append(f"no plan says how much is enough, and {filled:,} of {rows:,} rows are new")
+    elif filled < whole(journal.share, rows - look_for_missing(store).unusable):
+        out.append(
+            f"{filled:,} of {rows:,} rows are new, and the plan wants {journal.share:.0%} of them"
+        )
+    version = store.version()
+    if proof is None or version is None or version != proof.version:
+        seen = look(store, upgrade, journal, rows, progress)
+        out += [f"{check.name}: {check.detail}" for check in seen.checks() if not check.passed]
+    return out + [found.cause for found in store.obstacles()]
