@@ -76,8 +76,11 @@ def test_the_whole_way(shop, crossfade):
     assert (status["forward"], status["new"], status["old"]) == (120, 120, 0)
     assert set(status["quality"]["now"]) == {"cmc@1", "mAP"}
     shown = crossfade("migrate", "status", place).out
-    assert "backfilled 50.0% of the planned 50.0%" in shown
+    assert "filled 50.0%, and the plan wants" in shown
     assert "next: crossfade migrate verify" in shown
+    ran = crossfade("migrate", "finish", place, "--yes")
+    assert ran.code == 1
+    assert "no `verify` has passed" in ran.err
     ran = crossfade(
         "migrate", "verify", place, "--embed", "my_model:embed", "--queries", "queries.npz",
         "--labels", "kind",
@@ -87,9 +90,14 @@ def test_the_whole_way(shop, crossfade):
     assert "the plan predicted" in ran.out
     ran = crossfade("migrate", "finish", place, "--dry-run")
     assert "drop_columns" in ran.out
+    assert "next: crossfade migrate finish" in crossfade("migrate", "status", place).out
     ran = crossfade("migrate", "finish", place, "--yes", "--json", "-")
     assert json.loads(ran.out)["stage"] == "finished"
     assert open_migrating(place).describe().dim == 16
+    shown = crossfade("migrate", "status", place).out
+    assert "those of the moment at which `finish` began" in shown
+    assert "120" in shown
+    assert "none: the migration is over" in shown
 
 
 def test_a_store_without_a_column_of_classes_is_filled_with_a_warning(shop, crossfade):
@@ -113,9 +121,10 @@ def test_finish_asks_first(shop, crossfade, monkeypatch):
     crossfade("migrate", "start", place, shop.upgrade, "--force")
     crossfade("migrate", "forward", place)
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    ran = crossfade("migrate", "finish", place)
+    ran = crossfade("migrate", "finish", place, "--force")
     assert ran.code == 1
     assert "gone for good" in ran.err
+    assert "forced although no `verify` has passed" in ran.err
     assert (
         json.loads(crossfade("migrate", "status", place, "--json", "-").out)["stage"] == "forward"
     )

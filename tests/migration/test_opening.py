@@ -100,7 +100,7 @@ def test_every_step_takes_the_columns_from_the_journal(started, crossfade, model
     assert (status["new"], status["forward"]) == (ROWS // 2, ROWS // 2)
     assert crossfade("migrate", "verify", place).code == 0
     assert crossfade("inspect", place).code == 0
-    assert crossfade("migrate", "finish", place, "--yes").code == 0
+    assert crossfade("migrate", "finish", place, "--yes", "--force").code == 0
     after = json.loads(crossfade("migrate", "status", place, "--json", "-").out)
     assert after["stage"] == "finished"
     store = open_migrating(place)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.migration.conftest import ROWS, Function
+from tests.migration.conftest import ROWS, Function, texts_of
+from tests.stores.apps import LanceApp
 
 from crossfade.backfill.folder import load_plan
 from crossfade.backfill.gallery_file import NEAREST
 from crossfade.errors import BadInput
-from crossfade.migration import Wanted
+from crossfade.migration import Migration, Wanted
 from crossfade.migration.order import ids_of
 from crossfade.stores.rows import matrix
 
@@ -27,6 +29,22 @@ def plan(plan_folder, tmp_path):
 def order_in(plan) -> list:
     (made,) = plan.glob("orders/*.parquet")
     return [key for ids in ids_of(made) for key in ids]
+
+
+def test_two_stores_of_one_name_have_orders_of_their_own(
+    models, upgrade_folder, plan, tmp_path, monkeypatch
+):
+    for number, rows in enumerate((40, 60)):
+        app = LanceApp(tmp_path / str(number))
+        texts = texts_of(rows, seed=number)
+        app.create(list(range(rows)), texts, [ord(t[0]) for t in texts], models.old(texts))
+        monkeypatch.chdir(tmp_path / str(number) / "db")
+        migration = Migration("items.lance", upgrade_folder)
+        migration.start(source="body", force=True)
+        migration.forward()
+        migration.backfill(Function(models), Wanted(plan=plan, labels="kind", share=1.0))
+        order = [k for ids in ids_of(Path(migration.journal.backfill.order_file)) for k in ids]
+        assert sorted(order) == list(range(rows))
 
 
 def test_without_labels_rows_go_by_the_nearest_class_mean_of_the_plan(world, lifted, plan):

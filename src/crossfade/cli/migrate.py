@@ -188,12 +188,15 @@ def finish(
         if dry_run:
             _show_end(migration, "finish", json_file, {"unproven": migration.unproven()})
             return
-        for problem in migration.unproven() if force else []:
-            note(f"warning: forced although {problem}")
-        if not yes:
-            typer.confirm("The old vectors will be gone for good. Go on?", abort=True, err=True)
+
+        def confirm(problems: list[str]) -> None:
+            for problem in problems:
+                note(f"warning: forced although {problem}")
+            if not yes:
+                typer.confirm("The old vectors will be gone for good. Go on?", abort=True, err=True)
+
         with waiting("finish") as progress:
-            done = migration.finish(force=force, progress=progress)
+            done = migration.finish(force=force, confirm=confirm, progress=progress)
         _ended(done, json_file)
 
 
@@ -254,7 +257,7 @@ def show_status(found: Status) -> None:
     if found.unusable:
         console.print(f"{found.unusable:,} rows have no usable old vector")
     if found.target is not None:
-        console.print(f"backfilled {found.share:.1%} of the planned {found.target:.1%}")
+        console.print(f"filled {found.share:.1%}, and the plan wants {found.target:.1%}")
     if found.stage in ("finishing", "finished"):
         console.print("rows by state are those of the moment at which `finish` began")
     for step, rate in found.rate.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
@@ -17,6 +19,8 @@ from crossfade.stores.contract import Work
 from crossfade.stores.rows import matrix, one_batch
 from crossfade.upgrade import Upgrade
 
+Confirm = Callable[[list[str]], None]
+
 
 def finish(
     store: Store,
@@ -24,12 +28,14 @@ def finish(
     journal: Journal,
     *,
     force: bool = False,
+    confirm: Confirm = lambda problems: None,
     progress: Progress | None = None,
 ) -> Journal:
     """Make the shared column the only one; killed, it can be run again.
 
     Rows that come or change until the last moment are lifted on the way. It can be rolled back
-    until the old vectors are dropped, which is the last thing it does.
+    until the old vectors are dropped, which is the last thing it does. `confirm` is told what
+    speaks against it, before anything is done, and may raise.
     """
     if journal.stage == "finished":
         return journal
@@ -49,6 +55,7 @@ def finish(
                 where=store.name,
                 step="run forward, backfill and verify until nothing is left, or add --force",
             )
+        confirm(problems)
         for problem in problems:
             journal = journal.after(f"finish forced although {problem}")
         counts = {str(state or "old"): rows for state, rows in store.tally(STATE).items()}

@@ -13,6 +13,7 @@ from crossfade.embedders import Embedder, VectorFile
 from crossfade.errors import BadInput, StoreBusy
 from crossfade.migration import ending
 from crossfade.migration.backfill import Filled, fill
+from crossfade.migration.checks import refuse_duplicates
 from crossfade.migration.forward import Lifted, Progress, Stop, lift_all
 from crossfade.migration.journal import Journal, load_journal, need_journal
 from crossfade.migration.opening import open_migrating
@@ -148,6 +149,7 @@ class Migration:
                     where=self.store.name,
                     step="see: crossfade migrate status",
                 )
+            refuse_duplicates(self.store)
             # A kill between the journal and the columns leaves them for now.
             self._columns(journal)
             return lift_all(
@@ -245,11 +247,25 @@ class Migration:
             undisturbed = False
         return replace(found, proves=found.passed and undisturbed)
 
-    def finish(self, *, force: bool = False, progress: Progress | None = None) -> Journal:
+    def finish(
+        self,
+        *,
+        force: bool = False,
+        confirm: ending.Confirm = lambda problems: None,
+        progress: Progress | None = None,
+    ) -> Journal:
         """The shared column becomes the only one, which cannot be undone: it wants a `verify` that
-        has passed, and the planned share, unless forced."""
+        has passed, and the planned share, unless forced. `confirm` is called with what speaks
+        against it, and may raise."""
         with self._holding() as journal:
-            return ending.finish(self.store, self.upgrade, journal, force=force, progress=progress)
+            return ending.finish(
+                self.store,
+                self.upgrade,
+                journal,
+                force=force,
+                confirm=confirm,
+                progress=progress,
+            )
 
     def unproven(self) -> list[str]:
         """What `finish` would refuse for; nothing is written."""

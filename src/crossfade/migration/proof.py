@@ -29,6 +29,8 @@ def unproven(
     A store that can tell its states apart is asked whether it is in the one that was verified; of
     any other every row is looked at.
     """
+    if journal.stage not in ("forward", "backfilling"):
+        return []
     out: list[str] = []
     proof = journal.verified
     if proof is None:
