@@ -32,6 +32,13 @@ class Lance:
         lance.write_dataset(table.append_column("vector", to_arrow(old)), path)
         return str(path)
 
+    def insert(self, place: str, key: int, old: np.ndarray) -> None:
+        """One row, as an application adds it."""
+        import lance
+
+        row = pa.table({"id": [key], "body": ["x"], "vector": to_arrow(old[None])})
+        lance.write_dataset(row, place, mode="append")
+
     def bare(self, place: str) -> float:
         import lance
 
@@ -77,7 +84,7 @@ class Postgres:
         self.count += 1
         name = f"items{self.count}"
         with psycopg.connect(self.server.get_uri()) as connection:
-            kinds = f"id bigint PRIMARY KEY, body text, vector vector({DIM})"
+            kinds = f"id bigint PRIMARY KEY, body text, vector vector({old.shape[1]})"
             connection.execute(f"CREATE TABLE {name} ({kinds})")
             into = f"COPY {name} FROM STDIN (FORMAT BINARY)"
             with connection.cursor() as cursor, cursor.copy(into) as copy:
@@ -91,6 +98,11 @@ class Postgres:
                 copy.write(b"\xff\xff")
         self.run(f"VACUUM ANALYZE {name}")
         return f"{self.server.get_uri()}#{name}"
+
+    def insert(self, place: str, key: int, old: np.ndarray) -> None:
+        """One row, as an application adds it."""
+        name = place.rsplit("#", 1)[1]
+        self.run(f"INSERT INTO {name} VALUES ({key}, 'x', '{old.tolist()}')")  # noqa: S608
 
     def bare(self, place: str) -> float:
         import psycopg
