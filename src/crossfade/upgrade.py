@@ -138,6 +138,21 @@ class Upgrade:
         """F: old vectors (rows, d), or one vector (d,), in the shared space."""
         return self._fitted().forward_(old)
 
+    def query_for_old(self, new: ArrayLike) -> NDArray[np.float32]:
+        """New vectors (rows, n), or one (n,), as queries that an untouched index of old vectors
+        takes, d numbers each: B(new), cut or padded, on old's own axes.
+
+        >>> rng = np.random.default_rng(0)
+        >>> new = rng.normal(size=(500, 6)).astype("f4")
+        >>> upgrade = Upgrade(solver="closed_form").fit(new[:, :4], new)
+        >>> upgrade.query_for_old(new[0]).shape
+        (4,)
+        """
+        rows = fit_dim(np.atleast_2d(self.backward(new)), self.old_dim_)
+        if self.axes_ is not None:
+            rows = rows @ self.axes_
+        return np.asarray(rows if np.ndim(new) == 2 else rows[0], np.float32)
+
     def place(self, old: ArrayLike) -> NDArray[np.float32]:
         """Old vectors themselves as they sit in the shared space, not lifted by F.
 

@@ -24,7 +24,7 @@ def test_searches_go_on_at_every_moment_of_finish(world, lifted):
     queries = {"new": world.models.new([text])[0], "old": world.models.old([text])[0]}
 
     def found():
-        return [searcher.search(queries[model], 300, model=model)[0].id for model in queries]
+        return [searcher.search(k=300, **{model: queries[model]})[0].id for model in queries]
 
     store, before, meanwhile = lifted.store, found(), []
     save_journal(store, lifted.journal.after(stage="finishing"))

@@ -126,7 +126,7 @@ def test_a_searcher_takes_them_by_the_address(started, models, upgrade_folder):
     place, _, texts = started
     searcher = Searcher(place, Upgrade.load(upgrade_folder))
     query = models.old(texts[7:8])[0]
-    assert texts[searcher.search(query, k=1, model="old")[0].id] == texts[7]
+    assert texts[searcher.search(old=query, k=1)[0].id] == texts[7]
     searcher.store.close()
 
 

@@ -14,6 +14,7 @@ from crossfade.migration.columns import KNOWN, STATE, SUM, VECTOR, columns
 from crossfade.migration.forward import Progress, lifted
 from crossfade.migration.journal import KEY, Journal, load_journal, save_journal
 from crossfade.migration.proof import unproven
+from crossfade.migration.sampling import KEY as SAMPLE
 from crossfade.stores import Store
 from crossfade.stores.contract import Work
 from crossfade.stores.rows import matrix, one_batch
@@ -63,6 +64,7 @@ def finish(
         journal = save_journal(store, journal)
     wanted = [*Batch.columns(store, journal.source), VECTOR, SUM]
     name = store.promote(VECTOR, KNOWN, columns=wanted, work=_mend(store, upgrade, journal))
+    store.put(SAMPLE, None)
     done = journal.after("finished: the old vectors are gone", stage="finished", vector=name)
     return save_journal(store, done)
 
@@ -91,6 +93,7 @@ def rollback(store: Store, journal: Journal | None) -> Journal | None:
         store.withdraw(VECTOR)
     journal = save_journal(store, journal.after("rollback begun", stage="rolling back"))
     store.drop_columns([c.name for c in columns(journal.shared_dim)])
+    store.put(SAMPLE, None)
     done = journal.after("rolled back: the old vectors alone", stage="rolled back", cursor=None)
     return save_journal(store, done)
 

@@ -19,6 +19,7 @@ from crossfade.migration.batch import Batch
 from crossfade.migration.columns import FORWARD, HASH_LENGTH, STATE, VECTOR
 from crossfade.migration.journal import LIFTED, Journal, save_journal
 from crossfade.migration.late import NAMED, any_late
+from crossfade.migration.sampling import keep_sample
 from crossfade.stores import Id, Store, WholeColumns
 from crossfade.stores.contract import ROWS
 from crossfade.stores.rows import id_list
@@ -84,6 +85,7 @@ def lift_all(
         done.seconds = time.monotonic() - begin
         if journal.stage == "forwarding" and index:
             store.build_index(VECTOR)
+        keep_sample(store)
         journal = journal.after(
             f"{done.written:,} rows lifted",
             stage="forward" if journal.stage == "forwarding" else journal.stage,

@@ -1,7 +1,8 @@
 """Search that fits the state a store is in: an application changes one line and is done.
 
-A new query goes through B. Before every row is lifted it is compared with the old vectors, cut to
-their dimension; after that with the shared column. Rows that came since and are not lifted yet are
+A new query by itself goes through B. Before every row is lifted it is compared with the old
+vectors, cut to their dimension; after that with the shared column. With the old model's query
+beside it both are asked (`crossfade.search`). Rows that came since and are not lifted yet are
 looked up among the old vectors, lifted on the spot and merged in. They are looked up first: one
 that is lifted between the two searches is then in both, not in neither.
 
@@ -14,39 +15,39 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput, StoreError
-from crossfade.migration.columns import STATE, VECTOR
+from crossfade.migration.columns import NEW, STATE, VECTOR
 from crossfade.migration.journal import LIFTED, Journal, need_journal
 from crossfade.migration.late import any_late
 from crossfade.migration.opening import check_opened, open_migrating
-from crossfade.spaces import fit_dim
+from crossfade.migration.sampling import read_sample
+from crossfade.search.asking import WAYS, Asking, Question, blended, joined
+from crossfade.search.calibration import Sample
 from crossfade.stores import Hit, Store
-from crossfade.stores.rows import matrix, similarities
+from crossfade.stores.rows import id_list, matrix, similarities
 from crossfade.upgrade import Upgrade
 
-Model = Literal["new", "old"]
 Float = NDArray[np.float32]
 # Seconds: what a search may be held up for, and how long a store's word is taken for it.
 _SHORT = 0.02
 _NOW_AND_THEN = 5.0
-
-
-def on_old(upgrade: Upgrade, mapped: Float) -> Float:
-    """B(new) as a query on raw old vectors: cut or padded to d dimensions, turned back onto old's
-    own axes where the upgrade was fitted with `rotate_old`.
-
-    The inner product with old is that of B(new) with old as it sits in the shared space.
-    """
-    query = fit_dim(np.atleast_2d(mapped), upgrade.old_dim_)
-    return np.asarray((query if upgrade.axes_ is None else query @ upgrade.axes_)[0], np.float32)
+# Candidates of each side when both are asked: thirty give what the whole gallery gives.
+_DEPTH = 30
+# How many times `refresh` a sample of the gallery is trusted: its rows are filled bit by bit.
+_SAMPLE_AGE = 30
+# The new model's share of a blended query: on old vectors, and how much more on filled ones.
+_BLEND, _MORE = 0.3, 0.4
+# Of many queries so many are asked side by side.
+_TOGETHER = 8
 
 
 class Searcher:
@@ -64,68 +65,174 @@ class Searcher:
         self._journal: Journal | None = None
         self._seen = -1e9
         self._late = LateRows(self.store, refresh)
+        self._sampled: tuple[float, str, Sample] | None = None
 
     def search(
         self,
-        query: ArrayLike,
+        new: ArrayLike | None = None,
         k: int = 10,
         *,
-        model: Model = "new",
+        old: ArrayLike | None = None,
+        ask: Asking | None = None,
         where: dict[str, Any] | None = None,
         columns: Sequence[str] = (),
     ) -> list[Hit]:
-        """The `k` nearest rows for one query vector of the new model, or of the old."""
-        if model not in ("new", "old"):
-            raise BadInput(f"there is no model {model!r}", step="say 'new' or 'old'")
+        """The `k` best rows for one query, given as the new model's vector, the old one's, or both.
+
+        With both it asks both models while the old vectors are there, which at no point of a
+        migration is worse than today's search by more than chance; scores are then deviations
+        from the gallery's mean. `ask` says otherwise: `new`, `old`, `both` or `blend`. Once a
+        migration is finished there is the new model alone.
+        """
         if k < 1:
             raise BadInput(f"k is {k}", step="ask for at least one")
-        vector = np.asarray(query)
-        if vector.ndim != 1:
-            raise BadInput(f"a query of {vector.ndim} dimensions", step="pass one vector")
+        query = _Query.of(self.upgrade, new, old)
+        way = query.way(ask)
         try:
-            return self._search(vector, k, model, where, columns)
+            return self._search(query, way, k, where, columns)
         except (StoreError, BadInput):
             # The stage may have moved on since it was last looked at: look, and ask again.
             before = self._journal
             self._seen = -1e9
             if before is not None and self._stage().stage == before.stage:
                 raise
-            return self._search(vector, k, model, where, columns)
+            return self._search(query, way, k, where, columns)
+
+    def search_many(
+        self,
+        new: ArrayLike | None = None,
+        k: int = 10,
+        *,
+        old: ArrayLike | None = None,
+        ask: Asking | None = None,
+        where: dict[str, Any] | None = None,
+        columns: Sequence[str] = (),
+    ) -> list[list[Hit]]:
+        """`search` for many queries, one in each row, several at a time."""
+        given = {n: np.asarray(x) for n, x in (("new", new), ("old", old)) if x is not None}
+        counts = {len(x) for x in given.values()}
+        if len(counts) > 1 or any(x.ndim != 2 for x in given.values()):
+            raise BadInput("queries that do not go together", step="pass (m, d) arrays of one m")
+        if not given:
+            raise BadInput("no queries", step="pass new=, old= or both")
+
+        def one(row: int) -> list[Hit]:
+            sides = {name: x[row] for name, x in given.items()}
+            return self.search(k=k, ask=ask, where=where, columns=columns, **sides)
+
+        with ThreadPoolExecutor(_TOGETHER) as pool:
+            return list(pool.map(one, range(counts.pop())))
 
     def _search(
-        self, vector: Any, k: int, model: Model, where: Any, columns: Sequence[str]
+        self, query: _Query, way: Asking, k: int, where: Any, columns: Sequence[str]
     ) -> list[Hit]:
         journal = self._stage()
         kept: dict[str, Any] = {"k": k, "where": where, "columns": columns}
         if journal.stage == "finished":
-            mapped = self._mapped(vector, model)
-            return self.store.search(mapped, column=journal.vector, **kept)
+            return self.store.search(query.shared(), column=journal.vector, **kept)
         if journal.stage == "finishing":
-            return self._while_finishing(self._mapped(vector, model), journal, kept)
-        old = vector if model == "old" else on_old(self.upgrade, self._mapped(vector, "new"))
-        if model == "old" or journal.stage not in LIFTED:
-            return self.store.search(self._checked(old), column=journal.vector, **kept)
-        mapped = self._mapped(vector, model)
+            return self._while_finishing(query, way, journal, kept)
+        lifted = journal.stage in LIFTED
+        if way == "both":
+            return self._both(query, journal, lifted, kept)
+        if way == "blend":
+            return self._blended(query, journal, lifted, kept)
+        if way == "old" or not lifted:
+            on_old = query.old if way == "old" else query.backward()
+            return self.store.search(on_old, column=journal.vector, **kept)
+        return self._on_shared(query.shared(), query.backward(), journal, kept)
+
+    def _on_shared(
+        self, shared: Float, on_old: Float, journal: Journal, kept: dict[str, Any]
+    ) -> list[Hit]:
+        """The shared column, and rows that are not in it yet by what they will be there."""
         late: list[Hit] = []
         if self._late.any():
-            late = self.store.search(
-                self._checked(old), column=journal.vector, missing=STATE, **kept
-            )
-        hits = self.store.search(mapped, column=VECTOR, **kept)
+            late = self.store.search(on_old, column=journal.vector, missing=STATE, **kept)
+        hits = self.store.search(shared, column=VECTOR, **kept)
         if late:
             there = {hit.id for hit in hits}
-            fresh = [hit for hit in self._lifted(late, mapped) if hit.id not in there]
-            hits = sorted([*hits, *fresh], key=lambda hit: -hit.score)[:k]
+            fresh = [hit for hit in self._lifted(late, shared) if hit.id not in there]
+            hits = sorted([*hits, *fresh], key=lambda hit: -hit.score)[: kept["k"]]
         return hits
 
-    def _while_finishing(self, mapped: Float, journal: Journal, kept: dict[str, Any]) -> list[Hit]:
-        """The shared column takes the old one's name at some moment of `finish`."""
+    def _both(
+        self, query: _Query, journal: Journal, lifted: bool, kept: dict[str, Any]
+    ) -> list[Hit]:
+        """The first of each side, scored by both models exactly, on one scale."""
+        k, where = kept["k"], kept["where"]
+        depth = max(_DEPTH, 2 * k)
+        # Rows that came late are among the old vectors, where the old query finds them.
+        found = self.store.search(query.old, column=journal.vector, k=depth, where=where)
+        if lifted:
+            found += self.store.search(query.shared(), column=VECTOR, k=depth, where=where)
+        else:
+            found += self.store.search(
+                query.backward(), column=journal.vector, k=depth, where=where
+            )
+        ids = list(dict.fromkeys(hit.id for hit in found))
+        if not ids:
+            return []
+        wanted = [journal.vector, *([VECTOR, STATE] if lifted else []), *kept["columns"]]
+        rows = self.store.read(ids, list(dict.fromkeys(wanted)))
+        old = matrix(rows[journal.vector])
+        shared = matrix(rows[VECTOR]) if lifted else np.zeros((len(old), 0), np.float32)
+        filled = np.zeros(len(old), bool)
+        if lifted:
+            filled = np.array([state == NEW for state in rows[STATE].to_pylist()], bool)
+        scores = joined(
+            query.question(), old, shared, filled, self._sample(journal), self.store.metric
+        )
+        scores[~rows[journal.vector].is_valid().to_numpy(zero_copy_only=False)] = -np.inf
+        values = {name: rows[name].to_pylist() for name in kept["columns"]}
+        known = id_list(rows[self.store.id])
+        return [
+            Hit(known[i], float(scores[i]), {name: v[i] for name, v in values.items()})
+            for i in np.argsort(-scores, kind="stable")[:k].tolist()
+            if scores[i] > -np.inf
+        ]
+
+    def _blended(
+        self, query: _Query, journal: Journal, lifted: bool, kept: dict[str, Any]
+    ) -> list[Hit]:
+        on_old = blended(query.backward(), query.old, _BLEND)
+        if not lifted:
+            return self.store.search(on_old, column=journal.vector, **kept)
+        sample = self._sample(journal)
+        share = len(sample.filled) / max(len(sample.old), 1)
+        shared = blended(query.shared(), query.lifted(), _BLEND + _MORE * share)
+        return self._on_shared(shared, on_old, journal, kept)
+
+    def _sample(self, journal: Journal) -> Sample:
+        """Rows of the gallery to bring scores to one scale by; read again as it is filled."""
+        now = time.monotonic()
+        known = self._sampled
+        if (
+            known is None
+            or known[1] != journal.stage
+            or now - known[0] > (_SAMPLE_AGE * self.refresh)
+        ):
+            found = read_sample(self.store, filled=journal.stage in LIFTED)
+            self._sampled = known = (now, journal.stage, found)
+        return known[2]
+
+    def _while_finishing(
+        self, query: _Query, way: Asking, journal: Journal, kept: dict[str, Any]
+    ) -> list[Hit]:
+        """The shared column takes the old one's name at some moment of `finish`; until the old
+        vectors go, both are asked if both were to be."""
+        if way == "both":
+            try:
+                return self._both(query, journal, True, kept)
+            except (StoreError, BadInput):
+                # The old vectors are on their way out: from here on there is the shared column.
+                self._sampled = None
         try:
-            return self.store.search(mapped, column=VECTOR, **kept)
+            return self.store.search(query.shared(), column=VECTOR, **kept)
         except (StoreError, BadInput):
             if VECTOR in self.store.describe().added:
                 raise
-            return self.store.search(mapped, column=journal.vector, **kept)
+            return self.store.search(query.shared(), column=journal.vector, **kept)
 
     def _lifted(self, hits: list[Hit], mapped: Float) -> list[Hit]:
         """Late rows with the scores they will have once they are lifted."""
@@ -138,18 +245,6 @@ class Searcher:
         ids = rows[self.store.id].to_pylist()
         lifted = {ids[i]: float(score) for i, score in zip(good, scores, strict=True)}
         return [replace(hit, score=lifted[hit.id]) for hit in hits if hit.id in lifted]
-
-    def _mapped(self, vector: Any, model: Model) -> Float:
-        mapped = self.upgrade.backward(vector) if model == "new" else self.upgrade.forward(vector)
-        return np.asarray(mapped, np.float32)
-
-    def _checked(self, old: Any) -> Float:
-        if old.shape != (self.upgrade.old_dim_,):
-            raise BadInput(
-                f"the query has {len(old)} dimensions, and old vectors {self.upgrade.old_dim_}",
-                step="is this a query of the model you named?",
-            )
-        return np.asarray(old, np.float32)
 
     def _stage(self) -> Journal:
         now = time.monotonic()
@@ -165,6 +260,64 @@ class Searcher:
             check_opened(journal, self.store)
             self._journal, self._seen = journal, now
         return self._journal
+
+
+@dataclass(frozen=True, eq=False)
+class _Query:
+    """One query, of one model or of both, in the forms it is asked in."""
+
+    upgrade: Upgrade
+    new: NDArray[Any] | None
+    given_old: NDArray[Any] | None
+
+    @classmethod
+    def of(cls, upgrade: Upgrade, new: ArrayLike | None, old: ArrayLike | None) -> _Query:
+        sides: dict[str, NDArray[Any] | None] = {}
+        for name, given, dim in (("new", new, upgrade.new_dim_), ("old", old, upgrade.old_dim_)):
+            vector = None if given is None else np.asarray(given)
+            if vector is not None and vector.shape != (dim,):
+                raise BadInput(
+                    f"the {name} query is of shape {vector.shape}, and {name} vectors have {dim} "
+                    "dimensions",
+                    step="pass one vector of that model",
+                )
+            sides[name] = vector
+        return cls(upgrade, sides["new"], sides["old"])
+
+    def way(self, ask: Asking | None) -> Asking:
+        """How to ask, by what was given and what is asked for."""
+        has: dict[str, bool] = {"new": self.new is not None, "old": self.given_old is not None}
+        if ask is not None and ask not in WAYS:
+            raise BadInput(f"there is no way {ask!r} to ask", step=f"say {', '.join(WAYS)}")
+        needed = {"new": ["new"], "old": ["old"]}.get(ask or "", ["new", "old"])
+        lacking = [name for name in needed if not has[name]]
+        if ask is not None and lacking:
+            raise BadInput(
+                f"asking {ask!r} needs the {lacking[0]} model's query", step=f"pass {lacking[0]}="
+            )
+        if not any(has.values()):
+            raise BadInput("no query", step="pass new=, old= or both")
+        return ask or ("both" if all(has.values()) else "new" if has["new"] else "old")
+
+    @property
+    def old(self) -> Float:
+        return np.asarray(self.given_old, np.float32)
+
+    def shared(self) -> Float:
+        """In the shared space: B(new), or F(old) where the old model's is all there is."""
+        if self.new is None:
+            return self.lifted()
+        return np.asarray(self.upgrade.backward(self.new), np.float32)
+
+    def lifted(self) -> Float:
+        return np.asarray(self.upgrade.forward(self.old), np.float32)
+
+    def backward(self) -> Float:
+        """As a query on old vectors."""
+        return self.old if self.new is None else self.upgrade.query_for_old(self.new)
+
+    def question(self) -> Question:
+        return Question(self.old, self.shared(), self.backward())
 
 
 class LateRows:
@@ -218,14 +371,15 @@ class LateRows:
 
 def search(
     store: Store,
-    query: ArrayLike,
+    new: ArrayLike | None = None,
     k: int = 10,
     *,
     upgrade: Upgrade,
-    model: Model = "new",
+    old: ArrayLike | None = None,
+    ask: Asking | None = None,
     where: dict[str, Any] | None = None,
     columns: Sequence[str] = (),
 ) -> list[Hit]:
     """One search; for many, keep a `Searcher`, which remembers what state the store is in."""
     searcher = Searcher(store, upgrade)
-    return searcher.search(query, k, model=model, where=where, columns=columns)
+    return searcher.search(new, k, old=old, ask=ask, where=where, columns=columns)

@@ -19,6 +19,7 @@ from crossfade.migration.checks import (
 )
 from crossfade.migration.columns import HASH_LENGTH, UPGRADE, VECTOR, columns
 from crossfade.migration.journal import OVER, Journal, load_journal, save_journal
+from crossfade.migration.sampling import keep_sample
 from crossfade.stores import Description, Store
 from crossfade.upgrade import Upgrade
 
@@ -130,6 +131,7 @@ def begin(
     )
     save_journal(store, journal.after(f"started with {seen.store.rows:,} rows"))
     store.add_columns(columns(upgrade.shared_dim_))
+    keep_sample(store)
     return journal
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crossfade.compatibility.bootstrap import interval, resampled_means
 from crossfade.errors import BadInput
-from crossfade.migration.searching import Model, Searcher
+from crossfade.migration.searching import Searcher
 from crossfade.stores import Hit, Store
 
 # Deeper than any page of results; where the store has fewer rows, mAP is exact.
@@ -71,13 +71,13 @@ def measure_through(
         )
     chosen = np.random.default_rng(seed).permutation(usable)[:QUERIES]
     depth = min(DEPTH, sum(totals.values()))
-    models: tuple[Model, ...] = ("new", "old") if old_too else ("new",)
+    models = ("new", "old") if old_too else ("new",)
     values = {model: np.zeros((len(METRICS), len(chosen))) for model in models}
     for done, i in enumerate(chosen):
         label = queries.labels[int(i)]
         for model in models:
-            vectors = queries.new if model == "new" else queries.old
-            hits = searcher.search(vectors[i], depth, model=model, columns=[queries.column])
+            sides = {"new": queries.new[i]} if model == "new" else {"old": queries.old[i]}
+            hits = searcher.search(k=depth, columns=[queries.column], **sides)
             values[model][:, done] = _scores(hits, queries.column, label, totals[label])
         if progress is not None:
             progress(done + 1, len(chosen))

@@ -1,0 +1,67 @@
+"""A sample of a store's rows, by which scores of two models are brought to one scale.
+
+Which rows it is of is decided when rows are lifted, and kept in the journal's place: the ids alone,
+so that whoever reads them sees the rows as they are by then, filled ones among them.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from crossfade.errors import BadInput
+from crossfade.migration.batch import unusable
+from crossfade.migration.columns import NEW, STATE, VECTOR
+from crossfade.search.calibration import FEWEST, Sample
+from crossfade.stores import Id, Store
+from crossfade.stores.rows import id_list, matrix
+
+KEY = "sample"
+ROWS = 1000
+_AT_ONCE = 100_000
+
+
+def draw_ids(store: Store, rows: int = ROWS, seed: int = 0) -> list[Id]:
+    """Ids of so many rows, each as likely as the others."""
+    rng = np.random.default_rng(seed)
+    kept: list[Id] = []
+    marks = np.empty(0)
+    for batch in store.stream([], size=_AT_ONCE):
+        # The rows of the smallest random numbers, whatever the number of rows turns out to be.
+        ids = [*kept, *id_list(batch[store.id])]
+        marks = np.concatenate([marks, rng.random(len(batch))])
+        first = np.argsort(marks, kind="stable")[:rows]
+        kept, marks = [ids[i] for i in first], marks[first]
+    return kept
+
+
+def keep_sample(store: Store) -> None:
+    """Draw a sample and write down which rows it is of."""
+    store.put(KEY, json.dumps(draw_ids(store)))
+
+
+def read_sample(store: Store, *, filled: bool) -> Sample:
+    """The rows of the sample as they are now; one is drawn where none was kept, or it has gone."""
+    text = store.get(KEY)
+    ids: list[Id] = [] if text is None else json.loads(text)
+    found = _read(store, ids, filled)
+    if len(found.old) < min(FEWEST, store.describe().rows):
+        found = _read(store, draw_ids(store), filled)
+    if not len(found.old):
+        raise BadInput(
+            "has no rows to bring scores to one scale by",
+            where=store.name,
+            step="ask with ask='old'",
+        )
+    return found
+
+
+def _read(store: Store, ids: list[Id], filled: bool) -> Sample:
+    rows = store.read(ids, [store.vector, *([VECTOR, STATE] if filled else [])])
+    old = matrix(rows[store.vector])
+    good = ~unusable(rows[store.vector], old)
+    if not filled:
+        return Sample(old[good], np.zeros((0, 0), np.float32))
+    new = np.array([state == NEW for state in rows[STATE].to_pylist()], bool)
+    return Sample(old[good], matrix(rows[VECTOR])[good & new])
