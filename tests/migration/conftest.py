@@ -131,6 +131,21 @@ def lifted(migration):
     return migration
 
 
+def unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def lifted_of(world, texts: list[str]) -> np.ndarray:
+    """What lifted rows hold: F(old), turned back into the new model's space."""
+    turn = world.upgrade.backward_.map.weight
+    return world.upgrade.forward(world.models.old(texts)) @ turn
+
+
+def filled_of(world, texts: list[str], a: float) -> np.ndarray:
+    """What filled rows hold: the new model's own vectors, and 1 − a of the lifted ones."""
+    return unit(a * unit(world.models.new(texts)) + (1 - a) * lifted_of(world, texts))
+
+
 def shared_of(migration) -> dict:
     """State and shared vector of every row, by its id."""
     out = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.migration.conftest import ROWS, Function, texts_of
+from tests.migration.conftest import ROWS, Function, lifted_of, texts_of
 
 from crossfade.errors import BadInput
 from crossfade.migration import Wanted
@@ -38,7 +38,7 @@ def by_hand(world, texts, shared, filled, text, lifted) -> tuple[dict, list]:
     if lifted:
         rows = np.array([shared[key] for key in keys])
         is_filled = np.array([key in filled for key in keys])
-        second = cosines(rows, mapped)
+        second = cosines(rows, ask_new)
         if is_filled.sum() >= 30:
             by_new = z(second, np.flatnonzero(is_filled))
             score = np.where(is_filled, 0.5 * by_old + 0.5 * by_new, score)
@@ -74,7 +74,7 @@ def test_while_rows_are_filled(world, lifted, plan_folder, share):
 
     rows = shared_of(lifted)
     filled = {key for key, (state, _) in rows.items() if state == "new"}
-    late = world.upgrade.forward(world.models.old([come[0]]))[0]
+    late = lifted_of(world, come[:1])[0]
     shared = {key: vector for key, (_, vector) in rows.items()} | {9000: late}
     lifted.store.put(KEY, None)
     searcher = lifted.searcher(refresh=0)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.migration.conftest import ROWS, Function, shared_of
+from tests.migration.conftest import ROWS, Function, filled_of, lifted_of, shared_of, unit
 
-from crossfade.backfill.blend import blend
 from crossfade.errors import BadInput, EmbedderError
 from crossfade.migration import Wanted
 
@@ -19,9 +18,7 @@ def test_backfill_writes_the_blend_in_the_plans_order_up_to_its_share(world, lif
     found = shared_of(lifted)
     new = [key for key, (state, _) in found.items() if state == "new"]
     assert sorted(new) == sorted(embedder.asked)
-    old = world.models.old([world.texts[key] for key in new])
-    fresh = world.models.new([world.texts[key] for key in new])
-    expected = blend(world.upgrade.backward(fresh), world.upgrade.forward(old), 0.7)
+    expected = filled_of(world, [world.texts[key] for key in new], 0.7)
     np.testing.assert_allclose([found[key][1] for key in new], expected, atol=1e-6)
     status = lifted.status()
     assert (status.new, status.forward, status.stage) == (120, 180, "backfilling")
@@ -48,8 +45,7 @@ def test_items_store_what_the_plan_says_for_their_place(world, lifted, plan_fold
     order = [key for ids in ids_of(next(mine.glob("orders/*.parquet"))) for key in ids]
     first, later = order[0], order[ROWS // 2 - 1]
     texts = [world.texts[first], world.texts[later]]
-    mapped = world.upgrade.backward(world.models.new(texts))
-    liftings = world.upgrade.forward(world.models.old(texts))
+    mapped, liftings = unit(world.models.new(texts)), lifted_of(world, texts)
     shares = np.array([0, (ROWS // 2 - 1) / ROWS])
     expected = stored(mapped, liftings, Blend(1.0, 0.2), shares)
     found = shared_of(lifted)

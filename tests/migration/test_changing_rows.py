@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.migration.conftest import ROWS, Function, shared_of, texts_of
+from tests.migration.conftest import ROWS, Function, filled_of, shared_of, texts_of
 
-from crossfade.backfill.blend import blend
 from crossfade.migration import Wanted
 
 
@@ -44,11 +43,7 @@ def test_rows_that_changed_are_lifted_again_and_backfilled_with_what_they_are(
     assert done.without_vector == 1
     assert shared_of(lifted)[7][0] == "forward"
     lifted.backfill(Function(world.models), Wanted(share=1.0))
-    expected = blend(
-        world.upgrade.backward(world.models.new(text)),
-        world.upgrade.forward(world.models.old(text)),
-        0.7,
-    )
+    expected = filled_of(world, text, 0.7)
     np.testing.assert_allclose(shared_of(lifted)[7][1], expected[0], atol=1e-6)
 
 
@@ -64,11 +59,7 @@ def test_a_row_that_changes_while_it_is_embedded_gets_no_stale_vector(world, lif
     lifted.backfill(
         Slow(world.models), Wanted(plan=plan_folder, labels="kind", share=1.0, batch=50)
     )
-    expected = blend(
-        world.upgrade.backward(world.models.new(text)),
-        world.upgrade.forward(world.models.old(text)),
-        0.7,
-    )
+    expected = filled_of(world, text, 0.7)
     np.testing.assert_allclose(shared_of(lifted)[7][1], expected[0], atol=1e-6)
     assert lifted.verify().passed
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.migration.conftest import ROWS, Function, shared_of, texts_of
+from tests.migration.conftest import (
+    ROWS,
+    Function,
+    filled_of,
+    lifted_of,
+    shared_of,
+    texts_of,
+    unit,
+)
 
+from crossfade import Upgrade
 from crossfade.errors import BadInput, StoreError
-from crossfade.migration import Wanted, ending
+from crossfade.migration import Migration, Wanted, ending
 from crossfade.migration.batch import Batch
 from crossfade.migration.columns import KNOWN, SUM, VECTOR
 from crossfade.migration.journal import save_journal
+from crossfade.stores import open_store
 from crossfade.stores.rows import matrix
 
 
@@ -87,9 +97,7 @@ def test_rows_that_come_and_change_while_it_finishes_are_finished_with_what_they
     assert rows["id"].to_pylist() == [9000, 7, 8, 10, 11]
     found = rows[lifted.store.vector]
     assert [v.is_valid for v in found] == [True, True, False, True, True]
-    expected = world.upgrade.forward(world.models.old([*texts, world.texts[11]]))
-    if world.app.unit_length:
-        expected /= np.linalg.norm(expected, axis=1)[:, None]
+    expected = lifted_of(world, [*texts, world.texts[11]])
     np.testing.assert_allclose(matrix(found)[[0, 1, 3, 4]], expected, atol=1e-5)
 
 
@@ -160,3 +168,47 @@ def test_old_vectors_that_are_gone_cannot_be_withdrawn(world, lifted):
     lifted.finish(force=True)
     with pytest.raises(StoreError, match="gone"):
         lifted.store.withdraw(VECTOR)
+
+
+def test_after_finish_plain_new_vectors_are_inserted_and_asked_as_in_an_index_of_their_own(
+    world, lifted, plan_folder
+):
+    lifted.backfill(Function(world.models), Wanted(plan=plan_folder, labels="kind", share=1.0))
+    lifted.finish(force=True)
+    come = texts_of(50, seed=77)
+    world.app.insert(list(range(9000, 9050)), come, [0] * 50, world.models.new(come))
+    store = lifted.store
+    plain = open_store(world.app.place, vector=store.vector)
+    texts = list(world.texts.values()) + come
+    keys = [*world.texts, *range(9000, 9050)]
+    from_scratch = np.vstack(
+        [filled_of(world, list(world.texts.values()), 0.7), unit(world.models.new(come))]
+    )
+    for text in come[:10] + texts[:10]:
+        query = world.models.new([text])[0]
+        hits = plain.search(query, column=store.vector, k=5)
+        scores = from_scratch @ query / np.linalg.norm(query)
+        best = np.sort(scores)[::-1][:5]
+        np.testing.assert_allclose([scores[keys.index(hit.id)] for hit in hits], best, atol=1e-5)
+    plain.close()
+
+
+def test_a_b_that_stretches_ends_in_the_shared_space(world, models, tmp_path):
+    texts = texts_of(600, seed=3)
+    upgrade = Upgrade(solver="closed_form", backward_map="affine")
+    upgrade.fit(models.old(texts), models.new(texts)).save(tmp_path / "affine")
+    migration = Migration(world.app.place, tmp_path / "affine")
+    migration.start(source="body", force=True)
+    assert migration.journal.space == "shared"
+    migration.forward()
+    migration.finish(force=True)
+    rows = migration.store.read([7], [migration.store.vector])
+    expected = upgrade.forward(models.old([world.texts[7]]))
+    np.testing.assert_allclose(matrix(rows[migration.store.vector]), expected, atol=1e-5)
+    query = models.new([world.texts[7]])[0]
+    hits = migration.searcher().search(query, k=3)
+    gallery = upgrade.forward(models.old(list(world.texts.values())))
+    scores = gallery @ upgrade.backward(query)
+    best = np.sort(scores)[::-1][:3]
+    np.testing.assert_allclose([scores[hit.id] for hit in hits], best, atol=1e-5)
+    migration.close()

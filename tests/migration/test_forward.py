@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.migration.conftest import ROWS, shared_of
+from tests.migration.conftest import ROWS, lifted_of, shared_of
 
 
 def brute(vectors: np.ndarray, query: np.ndarray, k: int) -> list[int]:
@@ -21,7 +21,7 @@ def test_new_queries_work_from_start_on(world, migration):
 
 
 def test_forward_writes_f_of_old_into_every_row(world, lifted):
-    expected = world.upgrade.forward(world.models.old(list(world.texts.values())))
+    expected = lifted_of(world, list(world.texts.values()))
     found = shared_of(lifted)
     assert sorted(found) == list(range(ROWS))
     assert {state for state, _ in found.values()} == {"forward"}
@@ -29,7 +29,7 @@ def test_forward_writes_f_of_old_into_every_row(world, lifted):
     assert lifted.status().stage == "forward"
     query = world.models.new([world.texts[5]])[0]
     hits = lifted.searcher().search(query, k=5, columns=["body"])
-    assert [hit.id for hit in hits] == brute(expected, world.upgrade.backward(query), 5)
+    assert [hit.id for hit in hits] == brute(expected, query, 5)
     assert hits[0].values["body"] == world.texts[hits[0].id]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.migration.conftest import ROWS, shared_of, texts_of
+from tests.migration.conftest import ROWS, lifted_of, shared_of, texts_of
 
 from crossfade.errors import NotProven
 from crossfade.migration.searching import LateRows
@@ -59,9 +59,7 @@ def test_unusable_rows_that_go_do_not_hide_others_that_come(world, with_gaps):
     assert 9001 in [hit.id for hit in with_gaps.searcher(refresh=0).search(query, k=10)]
     with_gaps.finish(force=True)
     rows = with_gaps.store.read([9000, 9001, 9002], [with_gaps.store.vector])
-    expected = world.upgrade.forward(world.models.old(texts))
-    if world.app.unit_length:
-        expected /= np.linalg.norm(expected, axis=1)[:, None]
+    expected = lifted_of(world, texts)
     np.testing.assert_allclose(matrix(rows[with_gaps.store.vector]), expected, atol=1e-5)
 
 

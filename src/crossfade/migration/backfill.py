@@ -25,6 +25,7 @@ from crossfade.migration.journal import Journal, save_journal
 from crossfade.migration.order import placed, places_of
 from crossfade.migration.preparing import Wanted
 from crossfade.migration.resting import Resting
+from crossfade.migration.space import SharedColumn
 from crossfade.stores import Id, Store
 from crossfade.upgrade import Upgrade
 
@@ -119,6 +120,7 @@ class _Run:
         self.done, self.wanted, self.goal = done, wanted, goal
         self.progress, self.stop = progress, stop
         self.ours = journal.upgrade[:HASH_LENGTH]
+        self.column = SharedColumn.of(upgrade, journal.space)
         task = journal.backfill
         if task is None:
             raise BadInput("nothing is prepared", where=store.name)
@@ -200,9 +202,8 @@ class _Run:
         new, failure = self._embedded(embedder, todo)
         rest = {key: at[key] for key in todo.ids[len(new) :]}
         todo = todo.take(np.arange(len(todo)) < len(new))
-        mapped, lifted = self.upgrade.backward(new), self.upgrade.forward(todo.old)
         places = np.array([at[key] for key in todo.ids])
-        shared = self.plan.stored(mapped, lifted, places, self.rows_in_order)
+        shared = self.column.fill(self.plan, new, todo.old, places, self.rows_in_order)
         already = int(todo.state(NEW).sum())
         written = self.store.write(todo.written(shared, NEW, self.ours, late=True))
         self.done.written += written

@@ -15,6 +15,7 @@ from crossfade.migration.forward import Progress, lifted
 from crossfade.migration.journal import KEY, Journal, load_journal, save_journal
 from crossfade.migration.proof import unproven
 from crossfade.migration.sampling import KEY as SAMPLE
+from crossfade.migration.space import SharedColumn
 from crossfade.stores import Store
 from crossfade.stores.contract import Work
 from crossfade.stores.rows import matrix, one_batch
@@ -123,13 +124,14 @@ def _mend(store: Store, upgrade: Upgrade, journal: Journal) -> Work:
 
     A row whose shared vector is not the one that was written is the application's own by now.
     """
+    column = SharedColumn.of(upgrade, journal.space)
 
     def work(rows: pa.RecordBatch) -> pa.RecordBatch | None:
         batch = Batch.of(store, rows, journal.source)
         sums = np.asarray(rows[SUM].fill_null(0).to_numpy(zero_copy_only=False), np.int64)
         there = rows[VECTOR].is_valid().to_numpy(zero_copy_only=False)
         own = there & (~batch.known | damaged(sums, matrix(rows[VECTOR])))
-        made = lifted(upgrade, journal, batch.take(~own))
+        made = lifted(column, journal, batch.take(~own))
         emptied = batch.take(batch.emptied & ~own)
         if not len(emptied):
             return made

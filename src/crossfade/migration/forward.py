@@ -20,6 +20,7 @@ from crossfade.migration.columns import FORWARD, HASH_LENGTH, STATE, VECTOR
 from crossfade.migration.journal import LIFTED, Journal, save_journal
 from crossfade.migration.late import NAMED, any_late
 from crossfade.migration.sampling import keep_sample
+from crossfade.migration.space import SharedColumn
 from crossfade.stores import Id, Store, WholeColumns
 from crossfade.stores.contract import ROWS
 from crossfade.stores.rows import id_list
@@ -63,6 +64,7 @@ def lift_all(
 ) -> tuple[Journal, Lifted]:
     """Lift every row that needs it, from where an earlier run was cut off; then build the index."""
     begin, done = time.monotonic(), Lifted()
+    column = SharedColumn.of(upgrade, journal.space)
     if journal.stage == "started":
         journal = save_journal(store, journal.after("forward begun", stage="forwarding"))
     total = store.describe().rows
@@ -76,12 +78,12 @@ def lift_all(
         return done.stopped
 
     if journal.stage == "forwarding" and isinstance(store, WholeColumns):
-        _by_columns(store, upgrade, journal, done, looked, size)
+        _by_columns(store, column, journal, done, looked, size)
     # Columns pass over rows that are changed meanwhile; batches of rows find them.
     if not done.stopped and not (done.looked_at and not any_late(store)):
-        journal = _by_rows(store, upgrade, journal, done, looked, size)
+        journal = _by_rows(store, column, journal, done, looked, size)
     if not done.stopped:
-        _catch_up(store, upgrade, journal, done, size)
+        _catch_up(store, column, journal, done, size)
         done.seconds = time.monotonic() - begin
         if journal.stage == "forwarding" and index:
             store.build_index(VECTOR)
@@ -102,7 +104,7 @@ def lift_all(
 
 def _by_columns(
     store: WholeColumns,
-    upgrade: Upgrade,
+    column: SharedColumn,
     journal: Journal,
     done: Lifted,
     looked: Callable[[int], bool],
@@ -114,7 +116,7 @@ def _by_columns(
     def work(rows: pa.RecordBatch) -> pa.RecordBatch | None:
         nonlocal seen
         seen = len(rows)
-        return lifted(upgrade, journal, Batch.of(store, rows, journal.source))
+        return lifted(column, journal, Batch.of(store, rows, journal.source))
 
     for written in store.write_all(Batch.columns(store, journal.source), work, size=size):
         done.written += written
@@ -125,7 +127,7 @@ def _by_columns(
 
 def _by_rows(
     store: Store,
-    upgrade: Upgrade,
+    column: SharedColumn,
     journal: Journal,
     done: Lifted,
     looked: Callable[[int], bool],
@@ -141,7 +143,7 @@ def _by_rows(
         writing: Future[Journal] | None = None
         for rows in ahead(store.stream(wanted, after=journal.cursor, size=size)):
             batch = Batch.of(store, rows, journal.source)
-            made = lifted(upgrade, journal, batch)
+            made = lifted(column, journal, batch)
             if writing is not None:
                 journal = writing.result()
             last = id_list(rows[store.id].slice(len(rows) - 1))[0]
@@ -151,13 +153,13 @@ def _by_rows(
         return journal if writing is None else writing.result()
 
 
-def lifted(upgrade: Upgrade, journal: Journal, batch: Batch) -> pa.RecordBatch | None:
+def lifted(column: SharedColumn, journal: Journal, batch: Batch) -> pa.RecordBatch | None:
     """What is to be written of the rows of a batch that need a shared vector; None if none does."""
     ours = journal.upgrade[:HASH_LENGTH]
     todo = batch.take(batch.stale(ours) & ~batch.unusable)
     if not len(todo):
         return None
-    return todo.written(upgrade.forward(todo.old), FORWARD, ours, late=journal.stage in LIFTED)
+    return todo.written(column.lift(todo.old), FORWARD, ours, late=journal.stage in LIFTED)
 
 
 def _write(
@@ -187,7 +189,9 @@ def _write(
     return journal if last is None else save_journal(store, journal.after(cursor=last))
 
 
-def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, size: int) -> None:
+def _catch_up(
+    store: Store, column: SharedColumn, journal: Journal, done: Lifted, size: int
+) -> None:
     """Rows that changed under our hands, and rows that came behind the cursor."""
     columns = Batch.columns(store, journal.source)
     for attempt in range(_ATTEMPTS):
@@ -195,7 +199,7 @@ def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, si
         todo, done.left = done.left, []
         for part in parts(todo, size):
             batch = Batch.of(store, store.read(part, columns), journal.source)
-            _write(store, batch, lifted(upgrade, journal, batch), journal, None, done)
+            _write(store, batch, lifted(column, journal, batch), journal, None, done)
         late, done.unusable, done.first_unusable = 0, 0, []
         for rows in store.stream(columns, size=size, missing=STATE):
             batch = Batch.of(store, rows, journal.source)
@@ -203,7 +207,7 @@ def _catch_up(store: Store, upgrade: Upgrade, journal: Journal, done: Lifted, si
             done.unusable += len(bad)
             done.first_unusable += bad.ids[: NAMED - len(done.first_unusable)]
             late += len(batch) - len(bad)
-            _write(store, batch, lifted(upgrade, journal, batch), journal, None, done)
+            _write(store, batch, lifted(column, journal, batch), journal, None, done)
         if not late and not done.left:
             return
     if done.left:

@@ -95,6 +95,8 @@ class Journal(BaseModel):
     source: str | None
     metric: Metric
     shared_dim: int
+    space: Literal["new", "shared"] = "shared"
+    """The coordinates in which the shared column is written."""
     planned: float | None = None
     """The share of the plan that was named at start; once there is a `backfill`, its own counts."""
     cursor: int | str | None = None

@@ -30,6 +30,7 @@ from crossfade.migration.journal import LIFTED, Journal, need_journal
 from crossfade.migration.late import any_late
 from crossfade.migration.opening import check_opened, open_migrating
 from crossfade.migration.sampling import read_sample
+from crossfade.migration.space import SharedColumn
 from crossfade.search.asking import WAYS, Asking, Question, blended, joined
 from crossfade.search.calibration import Sample
 from crossfade.stores import Hit, Store
@@ -66,6 +67,7 @@ class Searcher:
         self._seen = -1e9
         self._late = LateRows(self.store, refresh)
         self._sampled: tuple[float, str, Sample] | None = None
+        self._columns: tuple[str, SharedColumn] | None = None
 
     def search(
         self,
@@ -86,7 +88,7 @@ class Searcher:
         """
         if k < 1:
             raise BadInput(f"k is {k}", step="ask for at least one")
-        query = _Query.of(self.upgrade, new, old)
+        query = _Query.of(self.upgrade, self._column(self._stage()), new, old)
         way = query.way(ask)
         try:
             return self._search(query, way, k, where, columns)
@@ -203,6 +205,13 @@ class Searcher:
         shared = blended(query.shared(), query.lifted(), _BLEND + _MORE * share)
         return self._on_shared(shared, on_old, journal, kept)
 
+    def _column(self, journal: Journal) -> SharedColumn:
+        """How the shared column is asked: decided when the migration was started."""
+        if self._columns is None or self._columns[0] != journal.migration:
+            found = SharedColumn.of(self.upgrade, journal.space)
+            self._columns = (journal.migration, found)
+        return self._columns[1]
+
     def _sample(self, journal: Journal) -> Sample:
         """Rows of the gallery to bring scores to one scale by; read again as it is filled."""
         now = time.monotonic()
@@ -241,7 +250,8 @@ class Searcher:
         good = [i for i in range(len(old)) if i not in bad_rows(old)]
         if not good:
             return []
-        scores = similarities(self.store.metric, self.upgrade.forward(old[good]), mapped)
+        lifted_rows = self._column(self._stage()).lift(old[good])
+        scores = similarities(self.store.metric, lifted_rows, mapped)
         ids = rows[self.store.id].to_pylist()
         lifted = {ids[i]: float(score) for i, score in zip(good, scores, strict=True)}
         return [replace(hit, score=lifted[hit.id]) for hit in hits if hit.id in lifted]
@@ -267,11 +277,18 @@ class _Query:
     """One query, of one model or of both, in the forms it is asked in."""
 
     upgrade: Upgrade
+    column: SharedColumn
     new: NDArray[Any] | None
     given_old: NDArray[Any] | None
 
     @classmethod
-    def of(cls, upgrade: Upgrade, new: ArrayLike | None, old: ArrayLike | None) -> _Query:
+    def of(
+        cls,
+        upgrade: Upgrade,
+        column: SharedColumn,
+        new: ArrayLike | None,
+        old: ArrayLike | None,
+    ) -> _Query:
         sides: dict[str, NDArray[Any] | None] = {}
         for name, given, dim in (("new", new, upgrade.new_dim_), ("old", old, upgrade.old_dim_)):
             vector = None if given is None else np.asarray(given)
@@ -282,7 +299,7 @@ class _Query:
                     step="pass one vector of that model",
                 )
             sides[name] = vector
-        return cls(upgrade, sides["new"], sides["old"])
+        return cls(upgrade, column, sides["new"], sides["old"])
 
     def way(self, ask: Asking | None) -> Asking:
         """How to ask, by what was given and what is asked for."""
@@ -304,13 +321,13 @@ class _Query:
         return np.asarray(self.given_old, np.float32)
 
     def shared(self) -> Float:
-        """In the shared space: B(new), or F(old) where the old model's is all there is."""
+        """As a query on the shared column; of the old model where that is all there is."""
         if self.new is None:
             return self.lifted()
-        return np.asarray(self.upgrade.backward(self.new), np.float32)
+        return np.asarray(self.column.ask(self.new), np.float32)
 
     def lifted(self) -> Float:
-        return np.asarray(self.upgrade.forward(self.old), np.float32)
+        return np.asarray(self.column.lift(self.old), np.float32)
 
     def backward(self) -> Float:
         """As a query on old vectors."""

@@ -20,6 +20,7 @@ from crossfade.migration.checks import (
 from crossfade.migration.columns import HASH_LENGTH, UPGRADE, VECTOR, columns
 from crossfade.migration.journal import OVER, Journal, load_journal, save_journal
 from crossfade.migration.sampling import keep_sample
+from crossfade.migration.space import space_of
 from crossfade.stores import Description, Store
 from crossfade.upgrade import Upgrade
 
@@ -127,6 +128,7 @@ def begin(
         source=source,
         metric=store.metric,
         shared_dim=upgrade.shared_dim_,
+        space=space_of(upgrade),
         planned=None if seen.backfill is None else seen.backfill["share"],
     )
     save_journal(store, journal.after(f"started with {seen.store.rows:,} rows"))

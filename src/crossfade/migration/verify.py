@@ -17,6 +17,7 @@ from crossfade.migration.journal import Journal
 from crossfade.migration.order import places_of
 from crossfade.migration.quality import predicted
 from crossfade.migration.searching import Searcher
+from crossfade.migration.space import SharedColumn
 from crossfade.migration.through import Queries, measure_through
 from crossfade.stores import Id, Store
 from crossfade.stores.contract import ROWS
@@ -140,7 +141,7 @@ def look(
 ) -> Seen:
     """Every row, once: is its shared vector there, whole, ours, and of what the row is now?"""
     seen, rng = Seen(twice=store.duplicates()), np.random.default_rng(seed)
-    ours = journal.upgrade[:HASH_LENGTH]
+    ours, column = journal.upgrade[:HASH_LENGTH], SharedColumn.of(upgrade, journal.space)
     columns = [*Batch.columns(store, journal.source), VECTOR, SUM]
     for rows in ahead(store.stream(columns, size=ROWS)):
         batch = Batch.of(store, rows, journal.source)
@@ -161,7 +162,7 @@ def look(
         picked = rng.random(len(batch)) < SAMPLE / max(total, 1)
         again = there & ~stale & ~changed & batch.state(FORWARD) & picked
         if again.any():
-            off = np.abs(upgrade.forward(batch.old[again]) - shared[again]).max(axis=1)
+            off = np.abs(column.lift(batch.old[again]) - shared[again]).max(axis=1)
             seen.recomputed += int(again.sum())
             seen.wrong += ids[again][off > _CLOSE].tolist()
         fresh = there & ~stale & batch.state(NEW)
@@ -194,12 +195,10 @@ def _embedded(
     texts = batch.rows[source].to_pylist() if embedder.needs_source else None
     new = embed_checked(embedder, batch.ids, texts, upgrade.new_dim_)
     found = places_of(Path(task.order_file), batch.ids, task.order_rows)
-    expected = load_plan(Path(task.plan_folder)).stored(
-        upgrade.backward(new),
-        upgrade.forward(batch.old),
-        np.array([found[key] for key in batch.ids]),
-        task.order_rows,
-    )
+    places = np.array([found[key] for key in batch.ids])
+    plan = load_plan(Path(task.plan_folder))
+    column = SharedColumn.of(upgrade, journal.space)
+    expected = column.fill(plan, new, batch.old, places, task.order_rows)
     stored = matrix(batch.rows[VECTOR])
     lengths = np.linalg.norm(expected, axis=1) * np.linalg.norm(stored, axis=1)
     cosines = np.vecdot(expected, stored) / np.maximum(lengths, 1e-30)
