@@ -92,7 +92,8 @@ def test_the_whole_way(shop, crossfade):
     assert "drop_columns" in ran.out
     assert "next: crossfade migrate finish" in crossfade("migrate", "status", place).out
     ran = crossfade("migrate", "finish", place, "--yes", "--json", "-")
-    assert json.loads(ran.out)["stage"] == "finished"
+    ended = json.loads(ran.out)
+    assert (ended["stage"], ended["space"]) == ("finished", "new")
     assert open_migrating(place).describe().dim == 16
     shown = crossfade("migrate", "status", place).out
     assert "those of the moment at which `finish` began" in shown

@@ -237,9 +237,19 @@ def _ended(done: Journal | None, json_file: str | None) -> None:
     """A rollback by force may have no journal to speak of."""
     stage = "rolled back" if done is None else done.stage
     vector = None if done is None else done.vector
-    if not write_json({"dry_run": False, "stage": stage, "vector": vector}, json_file):
+    space = done.space if done is not None and stage == "finished" else None
+    record = {"dry_run": False, "stage": stage, "vector": vector, "space": space}
+    if not write_json(record, json_file):
         where = "" if vector is None else f": vectors are in {vector!r}"
         Console().print(f"{stage}{where}", highlight=False, markup=False)
+        if space == "new":
+            note("they are in the new model's own space: insert and ask plain new vectors")
+        elif space == "shared" and done is not None:
+            note(
+                "they are in the shared space, for B does more than turn the new model's: put new "
+                f"vectors through B before you insert or ask them (Upgrade.backward, or `crossfade "
+                f"export --onnx`; the upgrade is in {done.upgrade_folder})"
+            )
 
 
 def show_status(found: Status) -> None:
