@@ -16,6 +16,7 @@ NAMES = (
     "order",
     "migrate",
     "late",
+    "text",
 )
 
 

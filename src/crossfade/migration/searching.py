@@ -45,8 +45,8 @@ _NOW_AND_THEN = 5.0
 _DEPTH = 30
 # How many times `refresh` a sample of the gallery is trusted: its rows are filled bit by bit.
 _SAMPLE_AGE = 30
-# The new model's share of a blended query: on old vectors, and how much more on filled ones.
-_BLEND, _MORE = 0.3, 0.4
+# The new model's share of a blended query on old vectors.
+_BLEND = 0.3
 # Of many queries so many are asked side by side.
 _TOGETHER = 8
 
@@ -138,7 +138,10 @@ class Searcher:
         if way == "both":
             return self._both(query, journal, lifted, kept)
         if way == "blend":
-            return self._blended(query, journal, lifted, kept)
+            # On the old vectors, at any share: among lifted rows a blended query loses more than
+            # filled ones bring.
+            one = blended(query.backward(), query.old, _BLEND)
+            return self.store.search(one, column=journal.vector, **kept)
         if way == "old" or not lifted:
             on_old = query.old if way == "old" else query.backward()
             return self.store.search(on_old, column=journal.vector, **kept)
@@ -193,17 +196,6 @@ class Searcher:
             for i in np.argsort(-scores, kind="stable")[:k].tolist()
             if scores[i] > -np.inf
         ]
-
-    def _blended(
-        self, query: _Query, journal: Journal, lifted: bool, kept: dict[str, Any]
-    ) -> list[Hit]:
-        on_old = blended(query.backward(), query.old, _BLEND)
-        if not lifted:
-            return self.store.search(on_old, column=journal.vector, **kept)
-        sample = self._sample(journal)
-        share = len(sample.filled) / max(len(sample.old), 1)
-        shared = blended(query.shared(), query.lifted(), _BLEND + _MORE * share)
-        return self._on_shared(shared, on_old, journal, kept)
 
     def _column(self, journal: Journal) -> SharedColumn:
         """How the shared column is asked: decided when the migration was started."""

@@ -3,7 +3,7 @@
     new    B(new) alone, the paper's way; plain where the store is in the new model's space
     old    the old model's query on the old vectors: today's search
     both   the old query on the old vectors and the new one on the shared ones, scores joined
-    blend  one vector of both, on one column
+    blend  one vector of both, on the old vectors
 
 `both` needs no map to be good and no label: a filled row counts what both models say of it, any
 other what the old model says and, with less weight, what B says. So it is at no point worse than

@@ -1,0 +1,144 @@
+"""Unlabelled text with judgements: each way of asking along the filling of a gallery, nDCG@10.
+
+    python -m benchmarks text --data FOLDER [--seeds 3] [--pairs unjudged]
+
+Pairs are a random quarter of the documents (or of those that no judgement names), B and F are
+closed forms, rows are filled in random order, and the whole collection is the gallery. Ranked as
+the searcher ranks: the first thirty of each side, scored by `crossfade.search.joined` with a sample
+of a thousand rows. Nothing is tuned here. `blend` asks the old vectors, whatever is filled.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from benchmarks.machine import machine
+from crossfade import Upgrade
+from crossfade.migration.space import SharedColumn, space_of
+from crossfade.search.asking import Question, blended, joined
+from crossfade.search.calibration import Sample
+
+SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+UPGRADES = (("wordllama", "minilm"), ("minilm", "mpnet"), ("wordllama", "mpnet"))
+COLLECTIONS = {"scifact": "qrels_test", "cacm": "qrels"}
+DEPTH, TOP = 30, 10
+WAYS = ("new", "both", "blend")
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A collection as two models see it, with the queries that have judgements."""
+
+    old: Array
+    new: Array
+    old_queries: Array
+    new_queries: Array
+    relevant: list[dict[int, int]]
+
+    @classmethod
+    def load(cls, folder: Path, name: str, models: tuple[str, str]) -> Judged:
+        tensors = load_file(folder / f"{name}-text.safetensors")
+        qrels = tensors[COLLECTIONS[name]]
+        asked = np.unique(qrels[qrels[:, 2] > 0, 0])
+        place = {int(query): i for i, query in enumerate(asked)}
+        relevant: list[dict[int, int]] = [{} for _ in asked]
+        for query, document, grade in qrels.tolist():
+            if grade > 0:
+                relevant[place[query]][document] = grade
+        old, new = (tensors[f"{m}_docs"].astype(np.float32) for m in models)
+        old_q, new_q = (tensors[f"{m}_queries"][asked].astype(np.float32) for m in models)
+        return cls(unit(old), unit(new), unit(old_q), unit(new_q), relevant)
+
+    def ndcg(self, ranked: list[list[int]]) -> float:
+        """The mean over queries, in percent."""
+        discounts = 1 / np.log2(np.arange(2, TOP + 2))
+        total = 0.0
+        for found, grades in zip(ranked, self.relevant, strict=True):
+            gains = np.array([grades.get(key, 0) for key in found[:TOP]], float)
+            ideal = np.sort(list(grades.values()))[::-1][:TOP]
+            total += float(gains @ discounts[: len(gains)]) / float(ideal @ discounts[: len(ideal)])
+        return 100 * total / len(ranked)
+
+    @property
+    def unjudged(self) -> NDArray[np.int64]:
+        named = {document for grades in self.relevant for document in grades}
+        return np.array([i for i in range(len(self.old)) if i not in named])
+
+
+def unit(x: Array) -> Array:
+    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True), np.float32)
+
+
+def best(scores: Array, count: int) -> list[list[int]]:
+    """The first of each row, by score."""
+    first = np.argpartition(-scores, count, axis=1)[:, :count]
+    order = np.argsort(-np.take_along_axis(scores, first, 1), axis=1, kind="stable")
+    return np.take_along_axis(first, order, 1).tolist()
+
+
+def paths(held: Judged, seed: int, pairs_of: str) -> dict[str, list[float]]:
+    """The quality of each way at each share."""
+    rng = np.random.default_rng(seed)
+    rows = len(held.old)
+    among = held.unjudged if pairs_of == "unjudged" else np.arange(rows)
+    pairs = rng.choice(among, rows // 4, replace=False)
+    upgrade = Upgrade(solver="closed_form", seed=seed).fit(held.old[pairs], held.new[pairs])
+    column = SharedColumn.of(upgrade, space_of(upgrade))
+    lifted, backward = column.lift(held.old), upgrade.query_for_old(held.new_queries)
+    sample, order = rng.choice(rows, min(1000, rows), replace=False), rng.permutation(rows)
+    by_old = best(held.old_queries @ held.old.T, DEPTH)
+    by_backward = best(unit(backward) @ held.old.T, DEPTH)
+    out: dict[str, list[float]] = {way: [] for way in WAYS}
+    for share in SHARES:
+        filled = np.zeros(rows, bool)
+        filled[order[: round(share * rows)]] = True
+        stored = np.where(filled[:, None], held.new, lifted)
+        of = Sample(held.old[sample], held.new[sample[filled[sample]]])
+        by_new = best(held.new_queries @ stored.T, DEPTH)
+        # Before anything is lifted both queries go to the old vectors.
+        second = by_new if share else by_backward
+        out["new"].append(held.ndcg(second))
+        ranked, mixed = [], []
+        for i, (first, other) in enumerate(zip(by_old, second, strict=True)):
+            some = np.array(list(dict.fromkeys([*first, *other])))
+            question = Question(held.old_queries[i], held.new_queries[i], backward[i])
+            scores = joined(question, held.old[some], stored[some], filled[some], of, "cosine")
+            ranked.append(some[np.argsort(-scores, kind="stable")].tolist())
+            one = blended(backward[i], held.old_queries[i], 0.3)
+            mixed.append(best((held.old @ one)[None], TOP)[0])
+        out["both"].append(held.ndcg(ranked))
+        out["blend"].append(held.ndcg(mixed))
+    return out
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks text", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--pairs", choices=["any", "unjudged"], default="any")
+    chosen = parser.parse_args(arguments)
+    print(machine(), "\n")
+    heads = [f"{share:.0%}" for share in SHARES]
+    print("| collection, upgrade | old/old | new/new | asking | " + " | ".join(heads) + " |")
+    print("|---" * (4 + len(SHARES)) + "|")
+    for name in COLLECTIONS:
+        for models in UPGRADES:
+            held = Judged.load(chosen.data, name, models)
+            old = held.ndcg(best(held.old_queries @ held.old.T, TOP))
+            new = held.ndcg(best(held.new_queries @ held.new.T, TOP))
+            found = [paths(held, seed, chosen.pairs) for seed in range(chosen.seeds)]
+            for way in WAYS:
+                values = np.array([one[way] for one in found])
+                cells = [
+                    f"{m:.1f} ± {s:.1f}"
+                    for m, s in zip(values.mean(axis=0), values.std(axis=0), strict=True)
+                ]
+                title = f"{name} {models[0]} → {models[1]}"
+                print(f"| {title} | {old:.1f} | {new:.1f} | {way} | " + " | ".join(cells) + " |")
