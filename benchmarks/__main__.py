@@ -17,6 +17,7 @@ NAMES = (
     "migrate",
     "late",
     "text",
+    "asking",
 )
 
 

@@ -32,6 +32,13 @@ class Lance:
         lance.write_dataset(table.append_column("vector", to_arrow(old)), path)
         return str(path)
 
+    def index(self, place: str) -> None:
+        """The application's own index on its vectors."""
+        import lance
+
+        dataset = lance.dataset(place)
+        dataset.create_index("vector", "IVF_HNSW_SQ", metric="cosine", num_partitions=8)
+
     def insert(self, place: str, key: int, old: np.ndarray) -> None:
         """One row, as an application adds it."""
         import lance
@@ -98,6 +105,12 @@ class Postgres:
                 copy.write(b"\xff\xff")
         self.run(f"VACUUM ANALYZE {name}")
         return f"{self.server.get_uri()}#{name}"
+
+    def index(self, place: str) -> None:
+        """The application's own index on its vectors."""
+        self.run("SET maintenance_work_mem = '1GB'")
+        name = place.rsplit("#", 1)[1]
+        self.run(f"CREATE INDEX ON {name} USING hnsw (vector vector_cosine_ops)")
 
     def insert(self, place: str, key: int, old: np.ndarray) -> None:
         """One row, as an application adds it."""

@@ -34,7 +34,7 @@ from crossfade.migration.space import SharedColumn
 from crossfade.search.asking import WAYS, Asking, Question, blended, joined
 from crossfade.search.calibration import Sample
 from crossfade.stores import Hit, Store
-from crossfade.stores.rows import id_list, matrix, similarities
+from crossfade.stores.rows import matrix, similarities
 from crossfade.upgrade import Upgrade
 
 Float = NDArray[np.float32]
@@ -165,36 +165,37 @@ class Searcher:
         self, query: _Query, journal: Journal, lifted: bool, kept: dict[str, Any]
     ) -> list[Hit]:
         """The first of each side, scored by both models exactly, on one scale."""
-        k, where = kept["k"], kept["where"]
-        depth = max(_DEPTH, 2 * k)
+        more: dict[str, Any] = {"k": max(_DEPTH, 2 * kept["k"]), "where": kept["where"]}
+        read = [journal.vector, *([VECTOR, STATE] if lifted else [])]
+        more["columns"] = list(dict.fromkeys([*read, *kept["columns"]]))
         # Rows that came late are among the old vectors, where the old query finds them.
-        found = self.store.search(query.old, column=journal.vector, k=depth, where=where)
+        found = self.store.search(query.old, column=journal.vector, **more)
         if lifted:
-            found += self.store.search(query.shared(), column=VECTOR, k=depth, where=where)
+            found += self.store.search(query.shared(), column=VECTOR, **more)
         else:
-            found += self.store.search(
-                query.backward(), column=journal.vector, k=depth, where=where
-            )
-        ids = list(dict.fromkeys(hit.id for hit in found))
-        if not ids:
+            found += self.store.search(query.backward(), column=journal.vector, **more)
+        hits = [
+            hit
+            for hit in {hit.id: hit for hit in found}.values()
+            if hit.values[journal.vector] is not None
+        ]
+        if not hits:
             return []
-        wanted = [journal.vector, *([VECTOR, STATE] if lifted else []), *kept["columns"]]
-        rows = self.store.read(ids, list(dict.fromkeys(wanted)))
-        old = matrix(rows[journal.vector])
-        shared = matrix(rows[VECTOR]) if lifted else np.zeros((len(old), 0), np.float32)
-        filled = np.zeros(len(old), bool)
-        if lifted:
-            filled = np.array([state == NEW for state in rows[STATE].to_pylist()], bool)
+        old = np.array([hit.values[journal.vector] for hit in hits], np.float32)
+        filled = np.array([lifted and hit.values[STATE] == NEW for hit in hits], bool)
+        shared = np.zeros((len(hits), self.upgrade.shared_dim_), np.float32)
+        for at in np.flatnonzero(filled):
+            shared[at] = hits[at].values[VECTOR]
         scores = joined(
             query.question(), old, shared, filled, self._sample(journal), self.store.metric
         )
-        scores[~rows[journal.vector].is_valid().to_numpy(zero_copy_only=False)] = -np.inf
-        values = {name: rows[name].to_pylist() for name in kept["columns"]}
-        known = id_list(rows[self.store.id])
         return [
-            Hit(known[i], float(scores[i]), {name: v[i] for name, v in values.items()})
-            for i in np.argsort(-scores, kind="stable")[:k].tolist()
-            if scores[i] > -np.inf
+            Hit(
+                hits[at].id,
+                float(scores[at]),
+                {name: hits[at].values[name] for name in kept["columns"]},
+            )
+            for at in np.argsort(-scores, kind="stable")[: kept["k"]].tolist()
         ]
 
     def _column(self, journal: Journal) -> SharedColumn:

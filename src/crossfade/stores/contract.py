@@ -158,7 +158,8 @@ class Store(Protocol):
         """The `k` nearest rows by a vector column, the application's or an added one.
 
         `where` keeps rows whose column equals a value, or is one of a list of values; `missing`
-        keeps rows that have nothing in that added column.
+        keeps rows that have nothing in that added column. `columns` are what hits bring along: any
+        column, vectors and added ones too.
         """
         ...
 

@@ -241,11 +241,12 @@ class LanceStore:
                 # Rows without a vector are left out by the search itself.
                 filter=" AND ".join(terms) or None,
                 prefilter=True,
-                columns=[self.id, *columns, "_distance"],
+                columns=[self.id, *(swap.kept(name) for name in columns), "_distance"],
             ).to_table()
+        values = [column.to_pylist() for column in found.columns]
         return [
-            Hit(row[self.id], score(self.metric, row["_distance"]), {c: row[c] for c in columns})
-            for row in found.to_pylist()
+            Hit(key, score(self.metric, distance), dict(zip(columns, row, strict=True)))
+            for key, *row, distance in zip(*values, strict=True)
         ]
 
     def build_index(self, column: str) -> None:

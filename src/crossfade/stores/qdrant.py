@@ -49,6 +49,7 @@ from crossfade.stores.qdrant_rows import (
     point_id,
     tokens,
     values_of,
+    vector_of,
     vectors_of,
 )
 from crossfade.stores.qdrant_state import State, named
@@ -245,6 +246,8 @@ class QdrantStore:
         kept = condition(where, self._points.has_field)
         if missing is not None:
             kept.append(self._missing(missing))
+        vectors = [name for name in columns if name == self.vector or name.startswith(PREFIX)]
+        vectors = [name for name in vectors if self._called(name) in self._points.vectors()]
         with telling(self.name):
             points = self._client.query_points(
                 self._collection,
@@ -253,12 +256,18 @@ class QdrantStore:
                 limit=k,
                 query_filter=models.Filter(must=kept) if kept else None,
                 with_payload=bool(columns),
+                with_vectors=[self._called(name) for name in vectors] if vectors else False,
             ).points
         return [
             Hit(
                 point.id,
                 -(point.score**2) if self.metric == "l2" else point.score,
-                {name: (point.payload or {}).get(name) for name in columns},
+                {
+                    name: vector_of(point, self._called(name))
+                    if name in vectors
+                    else (point.payload or {}).get(name)
+                    for name in columns
+                },
             )
             for point in points
         ]
