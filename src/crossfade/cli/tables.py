@@ -10,7 +10,12 @@ from crossfade.compatibility import Chain, Compatibility
 from crossfade.compatibility.write import SIGNS
 
 Scores = dict[str, dict[str, float]]
-STYLES = {"compatible": "green", "not compatible": "bold red", "inconclusive": "yellow"}
+STYLES = {
+    "compatible": "green",
+    "not compatible": "bold red",
+    "inconclusive": "yellow",
+    "not judged": "dim",
+}
 
 
 def cases_table(reached: Scores, closed: Scores | None = None, title: str | None = None) -> Table:
