@@ -102,12 +102,13 @@ def apply_file(
     >>> import tempfile
     >>> from crossfade.upgrade import Upgrade
     >>> rng = np.random.default_rng(0)
-    >>> old, new = rng.normal(size=(2, 40, 4))
+    >>> new = rng.normal(size=(100, 4))
+    >>> old = new + 0.1 * rng.normal(size=(100, 4))
     >>> upgrade = Upgrade(solver="closed_form").fit(old, new)
     >>> folder = Path(tempfile.mkdtemp())
     >>> np.save(folder / "gallery.npy", old)
     >>> apply_file(upgrade, folder / "gallery.npy", folder / "shared.npy", direction="forward").rows
-    40
+    100
     """
     begin = time.perf_counter()
     target = Path(target)

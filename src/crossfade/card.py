@@ -23,19 +23,9 @@ def card(config: Config) -> str:
         "",
         _lambda(config),
         "",
-        "## Compatibility on validation",
+        *_validation(config),
         "",
-        f"{config.fit['validation_rows']} of {config.fit['rows']} pairs were held out of training. "
-        "They chose the state that was kept, so read these numbers as a guide and measure on data "
-        "of your own. Relevant is "
-        + (
-            "an item of the query's class."
-            if config.fit["classes"]
-            else "one of the query's ten nearest items under the new model."
-        ),
-        "",
-        *_table(config),
-        "",
+        *(f"Warning: {warning}.\n" for warning in config.fit.get("warnings", [])),
         *(f"Note: {note}.\n" for note in config.notes),
         "## Use",
         "",
@@ -51,6 +41,41 @@ def card(config: Config) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def validated(config: Config) -> str:
+    """What the validation scores are a measure of, and on how many rows."""
+    rows, near = config.fit["validation_rows"], config.fit.get("neighbours", 10)
+    if not config.validation:
+        return f"{rows} validation rows: too few to measure anything"
+    if config.fit["classes"]:
+        return f"in percent, on {rows} validation rows: relevance from labels"
+    return (
+        f"in percent, on {rows} validation rows: agreement with the new model's {near} nearest "
+        "neighbours, not judged"
+    )
+
+
+def _validation(config: Config) -> list[str]:
+    labelled, near = config.fit["classes"], config.fit.get("neighbours", 10)
+    lines = [
+        f"## {'Compatibility' if labelled else 'Agreement with the new model'} on validation",
+        "",
+        f"{config.fit['validation_rows']} of {config.fit['rows']} pairs were held out of training. "
+        "They chose the state that was kept, so read these numbers as a guide and measure on data "
+        "of your own.",
+        "",
+    ]
+    if not config.validation:
+        return [*lines, "They are too few to measure anything."]
+    lines.append(
+        "Relevant is an item of the query's class."
+        if labelled
+        else f"Relevant is one of the query's {near} nearest items under the new model. That "
+        "favours new queries by construction and judges nothing: evaluate with labels, qrels or "
+        "lookups."
+    )
+    return [*lines, "", *_table(config)]
 
 
 def _lambda(config: Config) -> str:

@@ -26,12 +26,15 @@ def learn(
     models: tuple[str, str],
     report: Callable[[dict[str, Any]], None],
     solver: Callable[[Prepared], Solution] | None = None,
+    *,
+    force: bool = False,
 ) -> Parts:
     """Both maps and their config; `models` are the names of the old and the new model.
 
-    `solver` takes the place of the one the settings name: it is how baselines are learned.
+    `solver` takes the place of the one the settings name: it is how baselines are learned. `force`
+    goes on where the pairs do not look right, with a warning.
     """
-    prepared = prepare(pairs, settings, report)
+    prepared = prepare(pairs, settings, report, models, force=force)
     solution = (solver or solve)(prepared)
     moments = prepared.problem.moments
     return Parts(
@@ -66,6 +69,8 @@ def _config(
 ) -> Config:
     problem, settings = prepared.problem, prepared.problem.settings
     table = Selection(problem.selection.rows, CASES, settings.select_metrics)
+    # Where every row is relevant to every other, all of it is 100 whatever was learned.
+    telling = table.telling
     backward = solution.backward
     return Config(
         crossfade_version=__version__,
@@ -85,10 +90,14 @@ def _config(
             "validation_rows": prepared.validation_rows,
             "dropped_rows": pairs.dropped,
             "classes": 0 if pairs.classes is None else len(pairs.classes),
+            "neighbours": table.neighbours,
             "ridge_penalty": prepared.penalty,
+            "warnings": prepared.warnings,
         },
-        validation=table.scores(solution.backward, solution.forward),
-        closed_form=table.scores(*closed_form.start(problem.rotation, problem.ridge)),
+        validation=table.scores(solution.backward, solution.forward) if telling else {},
+        closed_form=table.scores(*closed_form.start(problem.rotation, problem.ridge))
+        if telling
+        else {},
         notes=solution.notes,
         history=solution.history,
     )

@@ -108,11 +108,13 @@ class Upgrade:
         labels: ArrayLike | None = None,
         *,
         report: Report | None = None,
+        force: bool = False,
     ) -> Self:
         """Learn both maps from `old` (rows, d) and `new` (rows, n), or from `Pairs`.
 
         `report` is called with a dictionary after every epoch: block, epoch, losses, ‖WWᵀ−I‖ and,
-        where it was measured, validation.
+        where it was measured, validation. Fewer than 50 pairs, rows that do not belong together and
+        swapped sides are refused; `force` goes on, and says so in `warnings_`.
         """
         from crossfade.pairs import Pairs
 
@@ -127,7 +129,7 @@ class Upgrade:
             raise BadInput("fit needs old and new", step="pass both arrays, or Pairs")
         else:
             pairs = Pairs.from_arrays(old, new, labels)
-        self._install(self._learn(pairs, settings, report or (lambda _: None)))
+        self._install(self._learn(pairs, settings, report or (lambda _: None), force=force))
         return self
 
     def backward(self, new: ArrayLike) -> NDArray[np.float32]:
@@ -253,11 +255,13 @@ class Upgrade:
     def _trainer(self, settings: Settings) -> str:
         return f"the solver {settings.solver!r}"
 
-    def _learn(self, pairs: Pairs, settings: Settings, report: Report) -> artefact.Parts:
+    def _learn(
+        self, pairs: Pairs, settings: Settings, report: Report, *, force: bool
+    ) -> artefact.Parts:
         from crossfade.learning import learn
 
         models = self.get_params()["old_model"], self.get_params()["new_model"]
-        return learn(pairs, settings, models, report)
+        return learn(pairs, settings, models, report, force=force)
 
     def _settings(self) -> Settings:
         values = {name: getattr(self, name) for name in Settings.names()}
@@ -302,3 +306,4 @@ class Upgrade:
         self.closed_form_: Scores = config.closed_form
         self.history_ = config.history
         self.notes_ = config.notes
+        self.warnings_: list[str] = config.fit.get("warnings", [])

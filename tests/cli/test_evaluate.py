@@ -160,9 +160,56 @@ def test_ids_tell_which_query_is_which_item(crossfade, folder):
     assert not strict(crossfade("evaluate", "mine", *data).out)["data"]["leave_one_out"]
 
 
-def test_without_labels_agreement_is_measured(crossfade, folder):
-    ran = crossfade("evaluate", "mine", "held.npz", "--no-labels", "--json", "-")
-    assert strict(ran.out)["metrics"] == ["agreement@1", "agreement@10"]
+def test_without_labels_agreement_is_shown_and_not_judged(crossfade, folder):
+    outputs = ["--json", "o.json", "--markdown", "t.md", "--latex", "t.tex"]
+    ran = crossfade("evaluate", "mine", "held.npz", "--no-labels", *outputs)
+    assert ran.code == 1
+    error = " ".join(ran.err.split())
+    assert "mine: B(new)/F(old) and B(new)/old not judged: agreement with" in error
+    assert "give labels, qrels, or lookups (--queries and --qrels" in error
+    found = strict((folder / "o.json").read_text(encoding="utf-8"))
+    assert found["metrics"] == ["agreement@1", "agreement@10"]
+    assert found["judged"] is False
+    assert found["failed"] == ["B(new)/F(old)", "B(new)/old"]
+    for verdict in found["verdicts"].values():
+        assert verdict == {"compatible": None, "verdict": "not judged", "metrics": {}}
+    files = [(folder / name).read_text(encoding="utf-8") for name in ("t.md", "t.tex")]
+    for text in (ran.out, *files):
+        assert "not judged" in text
+        for word in ("compatible", "✓", "checkmark", "✗", "times"):
+            assert word not in text
+
+
+def test_what_is_not_judged_is_good_only_where_nothing_is_required(crossfade, folder):
+    asked = ["evaluate", "mine", "held.npz", "--no-labels", "--json", "-"]
+    assert crossfade(*asked, "--require", "B(new)/old").code == 1
+    ran = crossfade(*asked, "--require", "none")
+    assert ran.code == 0
+    assert (strict(ran.out)["judged"], strict(ran.out)["failed"]) == (False, [])
+    labelled = strict(crossfade("evaluate", "mine", "held.npz", "--json", "-").out)
+    assert labelled["judged"] is True
+    only = crossfade("evaluate", "mine", "held.npz", "--metric", "agreement@10", "--json", "-")
+    assert only.code == 1
+    assert strict(only.out)["verdicts"]["B(new)/old"]["verdict"] == "not judged"
+
+
+def test_the_picture_of_what_is_not_judged_has_no_colour_of_a_verdict(crossfade, folder):
+    from matplotlib.colors import to_rgb
+    from matplotlib.image import imread
+
+    from crossfade.compatibility.picture import COLOURS
+
+    def colours(*options):
+        assert crossfade("evaluate", "mine", "held.npz", "--plot", "p.png", *options).code == 0
+        pixels = imread("p.png")[..., :3].reshape(-1, 3)
+        return {
+            word
+            for word, colour in COLOURS.items()
+            if (np.abs(pixels - np.array(to_rgb(colour))).max(axis=1) < 0.01).any()
+        }
+
+    assert colours("--no-labels", "--require", "none") == set()
+    assert colours() == set(COLOURS)
 
 
 def test_metrics_and_distance_as_asked(crossfade, folder):

@@ -70,7 +70,7 @@ def test_json_without_regularization_is_json_all_the_same(crossfade, made, tmp_p
 
 
 def test_an_upgrade_of_one_dimension(crossfade, made, tmp_path):
-    Upgrade(solver="closed_form").fit(*made(n=1)).save(tmp_path / "thin")
+    Upgrade(solver="closed_form").fit(*made(n=1), force=True).save(tmp_path / "thin")
     assert crossfade("inspect", tmp_path / "thin").code == 0
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -169,6 +170,110 @@ def test_start_refuses_a_negative_verdict(shop, crossfade, tmp_path):
     ran = crossfade(*asked, "--force")
     assert ran.code == 0
     assert "forced although" in ran.err
+
+
+def test_start_without_an_evaluation_is_refused(shop, crossfade):
+    asked = ["migrate", "start", shop.place, shop.upgrade]
+    ran = crossfade(*asked)
+    assert ran.code == 1
+    error = " ".join(ran.err.split())
+    assert "no evaluation says that the upgrade is good enough: run crossfade evaluate" in error
+    assert "add --force to migrate all the same" in error
+    assert open_migrating(shop.place).describe().added == ()
+    ran = crossfade(*asked, "--force")
+    assert ran.code == 0
+    assert "warning: forced although no evaluation says" in " ".join(ran.err.split())
+
+
+def test_start_refuses_an_evaluation_that_judged_nothing(shop, crossfade):
+    evaluated = ["evaluate", shop.upgrade, "queries.npz", "--no-labels", "--json", "agreed.json"]
+    assert crossfade(*evaluated, "--require", "none").code == 0
+    asked = ["migrate", "start", shop.place, shop.upgrade, "--evaluation", "agreed.json"]
+    ran = crossfade(*asked)
+    assert ran.code == 1
+    for case in ("B(new)/old", "B(new)/F(old)"):
+        assert f"{case} is not judged by agreed.json" in ran.err
+    assert crossfade(*asked, "--force").code == 0
+
+
+@pytest.fixture
+def astray(models, tmp_path):
+    """An upgrade learned from shuffled rows: its B leads nowhere until rows are filled."""
+    from crossfade import Upgrade
+
+    texts = texts_of(600, seed=21)
+    old, new = models.old(texts), models.new(texts)
+    shuffled = np.random.default_rng(0).permutation(600)
+    Upgrade(solver="closed_form", backward_map="orthogonal").fit(
+        old[shuffled], new, force=True
+    ).save(tmp_path / "astray")
+    return str(tmp_path / "astray")
+
+
+def planned(crossfade, models, upgrade, *options, texts=None):
+    """A plan of its own, on labelled texts that nothing was fitted on."""
+    texts = texts_of(300, seed=8) if texts is None else texts
+    labels = np.array([ord(t[0]) for t in texts])
+    np.savez("plan.npz", old=models.old(texts), new=models.new(texts), labels=labels)
+    made = ["plan", upgrade, "plan.npz", "-o", "mine", "--order", "random", "--blend", "1"]
+    ran = crossfade(*made, *options, "--json", "plan.json")
+    assert ran.code == 0, ran.err
+    return json.loads(Path("plan.json").read_text(encoding="utf-8"))
+
+
+def test_start_refuses_a_plan_that_begins_below_today(shop, crossfade, models, astray, tmp_path):
+    plan = planned(crossfade, models, astray, "--optimize", "mAP", "--start", "old")
+    # Filling everything would be well worth it, so the plan itself says nothing against it.
+    assert plan["recommendation"] != "do not upgrade"
+    now, today = plan["quality"]["mAP"]["at 0 %"], plan["quality"]["mAP"]["old/old"]
+    assert now < today - 5
+    asked = ["migrate", "start", shop.place, astray, "--plan", "mine"]
+    ran = crossfade(*asked)
+    assert ran.code == 1
+    said = f"the plan's curve begins below old/old: mAP {now:.1f} against {today:.1f}"
+    assert said in " ".join(ran.err.split())
+    # Without its curves a plan has no band, and its points count as they are.
+    (tmp_path / "mine" / "curves.parquet").unlink()
+    assert said in " ".join(crossfade(*asked).err.split())
+    assert crossfade(*asked, "--force").code == 0
+
+
+def test_a_plan_below_today_by_less_than_its_band_is_no_refusal(shop, crossfade, models):
+    from crossfade.backfill.folder import load_plan, upper_at_start
+
+    def changed(old_old):
+        made["quality"]["mAP"]["old/old"] = old_old
+        Path("mine/plan.json").write_text(json.dumps(made), encoding="utf-8")
+        return crossfade("migrate", "start", shop.place, shop.upgrade, "--plan", "mine",
+                         "--dry-run")  # fmt: skip
+
+    made = planned(crossfade, models, shop.upgrade, "--optimize", "mAP")
+    high = upper_at_start(Path("mine"), load_plan(Path("mine")).plan, "mAP")
+    now = made["quality"]["mAP"]["at 0 %"]
+    assert now < high < now + 10
+    assert changed((now + high) / 2).code == 0
+    assert changed(high + 0.1).code == 1
+
+
+def test_a_plan_on_held_out_pairs_counts_as_an_evaluation(shop, crossfade, models):
+    asked = ["migrate", "start", shop.place, shop.upgrade, "--plan", "mine", "--dry-run"]
+    planned(crossfade, models, shop.upgrade)
+    ran = crossfade(*asked)
+    assert ran.code == 0, ran.err
+    assert "warning: B(new)/old, which answers until forward is done, is not judged" in ran.err
+    planned(crossfade, models, shop.upgrade, "--start", "old", "--overwrite")
+    ran = crossfade(*asked)
+    assert ran.code == 0, ran.err
+    assert "not judged" not in ran.err
+
+
+def test_a_plan_on_the_rows_that_chose_the_upgrade_is_no_evidence(shop, crossfade, models):
+    fitted = texts_of(1200, seed=99)
+    assert planned(crossfade, models, shop.upgrade, texts=fitted)["held_out"] is False
+    ran = crossfade("migrate", "start", shop.place, shop.upgrade, "--plan", "mine")
+    assert ran.code == 1
+    said = "the plan was made on the fit's own validation rows, which are no evidence"
+    assert said in " ".join(ran.err.split())
 
 
 def test_start_refuses_another_upgrades_evaluation(shop, crossfade, tmp_path):

@@ -124,11 +124,30 @@ def test_without_labels_agreement_with_the_new_model_is_measured(scene):
     assert found.means()["F(old)/F(old)"]["agreement@10"] == pytest.approx(expected)
 
 
-def test_labels_and_agreement_side_by_side(scene):
+def test_without_labels_nothing_is_judged_however_well_it_agrees(scene):
+    made = scene(noise=0.8)
+    held = Held.of(Pairs.from_arrays(made.old, made.new))
+    found = evaluate(made.upgrade, held, resamples=200)
+    # New queries agree with the new model far better than old ones: no verdict on either.
+    means = found.means()
+    assert means["B(new)/F(old)"]["agreement@10"] > means["old/old"]["agreement@10"] + 5
+    assert not found.judged
+    assert {verdict.word for verdict in found.verdicts.values()} == {"not judged"}
+    assert {verdict.record()["compatible"] for verdict in found.verdicts.values()} == {None}
+    assert found.failed == found.required
+    assert not found.warnings
+    assert evaluate(made.upgrade, held, required=(), resamples=200).failed == ()
+
+
+def test_agreement_is_shown_beside_labels_and_decides_nothing(scene):
     made = scene()
     found = evaluate(made.upgrade, made.held, metrics=["mAP", "agreement@5", "mAP"], resamples=100)
-    assert found.metrics == found.decisive == ("mAP", "agreement@5")
+    assert found.metrics == ("mAP", "agreement@5")
+    assert found.decisive == ("mAP",)
     assert set(found.means()["old/old"]) == {"mAP", "agreement@5"}
+    assert set(found.verdicts["B(new)/old"].metrics) == {"mAP"}
+    alone = evaluate(made.upgrade, made.held, metrics=["agreement@5"], resamples=100)
+    assert alone.verdicts["B(new)/old"].word == "not judged"
 
 
 def test_values_per_class_average_to_the_whole(scene):
@@ -168,7 +187,7 @@ def test_other_distances(scene, distance):
 
 
 def test_progress_names_the_case(scene):
-    made = scene(rows=80)
+    made = scene(rows=120)
     seen = []
     evaluate(made.upgrade, made.held, resamples=100, progress=lambda *x: seen.append(x))
     assert [case for case, done, total in seen if done == total] == list(CASES)
@@ -193,13 +212,13 @@ def test_a_required_case_that_fails_is_named(scene):
     ],
 )
 def test_options_that_make_no_sense_are_refused(scene, options, message):
-    made = scene(rows=80)
+    made = scene(rows=120)
     with pytest.raises(BadInput, match=message):
         evaluate(made.upgrade, made.held, **{"resamples": 100} | options)
 
 
 def test_metrics_of_labels_are_refused_without_any(scene):
-    made = scene(rows=80)
+    made = scene(rows=120)
     held = Held.of(Pairs.from_arrays(made.old, made.new))
     with pytest.raises(
         BadInput, match=r"mAP needs labels or qrels → give them, or use agreement@k"
@@ -208,14 +227,14 @@ def test_metrics_of_labels_are_refused_without_any(scene):
 
 
 def test_vectors_of_other_models_are_refused(scene, made):
-    scenery = scene(rows=80)
+    scenery = scene(rows=120)
     old, new, labels = made(d=5, n=8)
     with pytest.raises(BadInput, match="forward reads old vectors of dimension 6"):
         evaluate(scenery.upgrade, Held.of(Pairs.from_arrays(old, new, labels)), resamples=100)
 
 
 def test_nothing_relevant_to_anyone_is_refused(scene):
-    made = scene(rows=80)
+    made = scene(rows=120)
     queries = Pairs.from_arrays(made.old, made.new)
     held = Held.of(queries, queries, qrels=np.empty((0, 3), int))
     with pytest.raises(BadInput, match="no query has a relevant item"):
@@ -257,7 +276,7 @@ def test_a_sample_too_small_for_its_verdict_is_warned_of(scene):
 
 
 def test_a_k_beyond_the_gallery_is_warned_of_once(scene):
-    made = scene(rows=80)
-    found = evaluate(made.upgrade, made.held, metrics=["recall@40", "recall@39"], resamples=100)
-    assert len(warned(found, "recall@40 looks at more items than the gallery has (40)")) == 1
-    assert not warned(found, "recall@39 looks")
+    made = scene(rows=120)
+    found = evaluate(made.upgrade, made.held, metrics=["recall@60", "recall@59"], resamples=100)
+    assert len(warned(found, "recall@60 looks at more items than the gallery has (60)")) == 1
+    assert not warned(found, "recall@59 looks")

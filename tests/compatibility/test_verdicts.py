@@ -38,6 +38,12 @@ def test_a_case_is_as_good_as_its_worst_metric(words, word, answer):
     assert verdict.record()["verdict"] == word
 
 
+def test_a_case_that_no_metric_can_decide_is_not_judged():
+    verdict = Verdict({})
+    assert verdict.word == "not judged"
+    assert verdict.record() == {"compatible": None, "verdict": "not judged", "metrics": {}}
+
+
 def test_the_queries_needed_shrink_the_interval_to_the_difference():
     assert Difference(0.5, (-0.5, 1.5), "inconclusive").queries_needed(200) == 800
     assert Difference(0.0, (-1.0, 1.0), "inconclusive").queries_needed(200) is None

@@ -49,7 +49,7 @@ except CrossfadeError as error:
 def upgrade():
     rng = np.random.default_rng(0)
     old, new = rng.normal(size=(200, OLD_DIM)), rng.normal(size=(200, NEW_DIM))
-    return Upgrade(solver="closed_form").fit(old, new)
+    return Upgrade(solver="closed_form").fit(old, new, force=True)
 
 
 @pytest.fixture(scope="module")

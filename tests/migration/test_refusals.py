@@ -34,6 +34,12 @@ def test_start_refuses_vectors_of_another_model(app, models, upgrade_folder):
     migration.close()
 
 
+def test_start_without_any_evidence_is_refused(world, migration):
+    with pytest.raises(NotCompatible, match="no evaluation says that the upgrade is good enough"):
+        migration.start()
+    assert migration.store.describe().added == ()
+
+
 def test_start_refuses_another_dimension(app, upgrade_folder):
     vectors = np.random.default_rng(5).normal(size=(50, 5)).astype(np.float32)
     app.create(list(range(50)), ["x"] * 50, [0] * 50, vectors)

@@ -40,7 +40,8 @@ def test_searching_b_of_new_in_b_of_new_is_searching_new_in_new(seed, how):
     rng = np.random.default_rng(seed)
     old, new = rng.normal(size=(60, 12)), rng.normal(size=(60, 16))
     labels = np.arange(60) % 5
-    upgrade = closed(normalize_new=how).fit(old, new, labels)
+    # Not pairs at all, so that nothing but B's own geometry can hold it.
+    upgrade = closed(normalize_new=how).fit(old, new, labels, force=True)
     b, relevance = upgrade.backward(new), SameClass.among(labels)
     mapped, plain = next(relevant_ranks(b, b, relevance)), next(relevant_ranks(new, new, relevance))
     assert mapped.ranks.tolist() == plain.ranks.tolist()

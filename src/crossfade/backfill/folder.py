@@ -34,7 +34,17 @@ PLAN, CURVES, PICTURE, TENSORS, CARD = (
     "order.safetensors",
     "README.md",
 )
-__all__ = ["Loaded", "Plan", "check_plan_target", "describe", "load_plan", "save_plan"]
+__all__ = [
+    "Loaded",
+    "Plan",
+    "check_plan_target",
+    "describe",
+    "load_plan",
+    "save_plan",
+    "upper_at_start",
+]
+_CANDIDATE = ("order", "blend", "last_blend", "volume", "last_volume")
+"""What tells a candidate from the others, as columns of its curves."""
 HASH = "hash"
 ORDER = "order.parquet"
 """The ids of the real gallery, most urgent first; there if the plan was given one."""
@@ -138,6 +148,21 @@ def content_hash(record: dict[str, Any], folder: Path) -> str:
     return hashlib.sha256(text.encode() + b"\0" + tensors).hexdigest()
 
 
+def upper_at_start(folder: Path, plan: Plan, metric: str) -> float:
+    """The upper end of the 95 % band of the plan's curve at 0 %, or the curve itself without one.
+
+    The curves are in a file of their own, which a plan can be carried out without.
+    """
+    chosen = dict(zip(_CANDIDATE, (plan.order, *astuple(plan.how)), strict=True))
+    wanted = [(name, "==", value) for name, value in (chosen | {"metric": metric}).items()]
+    try:
+        rows = pq.read_table(folder / CURVES, filters=[*wanted, ("share", "==", 0.0)]).to_pylist()
+    except (OSError, pa.ArrowException):
+        rows = []
+    found = [row["high"] for row in rows if row["high"] is not None]
+    return float(found[0]) if found else plan.quality_at(0.0, metric)
+
+
 def card(plan: Plan) -> str:
     """For the person who finds the folder in a year."""
     lines = [
@@ -169,7 +194,7 @@ def _table(simulation: Simulation, choice: Choice) -> pa.Table:
     columns: dict[str, list[Any]] = {
         k: []
         for k in (
-            *("order", "blend", "last_blend", "volume", "last_volume"),
+            *_CANDIDATE,
             *("share", "metric", "mean", "low", "high"),
         )
     }

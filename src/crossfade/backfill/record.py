@@ -31,6 +31,8 @@ class Plan(BaseModel):
     gallery: int
     start: str = "lifted"
     """What the simulated gallery held at 0 %: old, lifted, or a file that tells for each row."""
+    held_out: bool = True
+    """Whether the pairs had no part in the fit; if not, they are its validation rows."""
     optimize: list[str]
     budget: float
     order: str
@@ -104,6 +106,7 @@ def describe(
     budget: float,
     warnings: list[str],
     start: str = "lifted",
+    held_out: bool = True,
     classes: list[int | str] | None = None,
 ) -> Plan:
     """The plan that `choice` makes."""
@@ -118,6 +121,7 @@ def describe(
         queries=simulation.new.queries,
         gallery=gallery,
         start=start,
+        held_out=held_out,
         optimize=optimize,
         budget=budget,
         order=best.order,

@@ -24,12 +24,13 @@ def held_before(
     ones B(new).
 
     >>> rng = np.random.default_rng(0)
-    >>> old, new = rng.normal(size=(2, 40, 4)).astype("f4")
+    >>> new = rng.normal(size=(100, 4)).astype("f4")
+    >>> old = new + 0.1 * rng.normal(size=(100, 4)).astype("f4")
     >>> upgrade = Upgrade(solver="closed_form").fit(old, new)
     >>> f, b = upgrade.forward(old), upgrade.backward(new)
-    >>> before, filled = held_before(upgrade, old, f, b, np.repeat(["lifted", "filled"], 20))
-    >>> np.array_equal(before[:20], f[:20]), np.array_equal(before[20:], b[20:]), int(filled.sum())
-    (True, True, 20)
+    >>> before, filled = held_before(upgrade, old, f, b, np.repeat(["lifted", "filled"], 50))
+    >>> np.array_equal(before[:50], f[:50]), np.array_equal(before[50:], b[50:]), int(filled.sum())
+    (True, True, 50)
     """
     states = np.broadcast_to(np.asarray(state), (len(old),)) if isinstance(state, str) else state
     if len(states) != len(old):

@@ -37,12 +37,14 @@ class Baseline(Upgrade, ABC):
     def _solve(self, prepared: Prepared, pairs: Pairs) -> Solution:
         """Every baseline has its own."""
 
-    def _learn(self, pairs: Pairs, settings: Settings, report: Report) -> Parts:
+    def _learn(self, pairs: Pairs, settings: Settings, report: Report, *, force: bool) -> Parts:
         from crossfade.learning import learn
 
         params = self.get_params()
         models = params.pop("old_model"), params.pop("new_model")
-        parts = learn(pairs, settings, models, report, lambda given: self._solve(given, pairs))
+        parts = learn(
+            pairs, settings, models, report, lambda given: self._solve(given, pairs), force=force
+        )
         known = {k: _plain(v) for k, v in params.items() if k not in self.unsaved}
         fit = parts.config.fit | {"baseline": {"name": type(self).__name__, "params": known}}
         return replace(parts, config=parts.config.model_copy(update={"fit": fit}))

@@ -71,7 +71,8 @@ def evaluate(
     require: Annotated[
         list[str] | None,
         typer.Option(
-            help="Exit with 1 if this case is not compatible; may be repeated; 'none' for no case. "
+            help="Exit with 1 if this case is not compatible, or not judged for want of labels and "
+            "qrels; may be repeated; 'none' for no case. "
             f"By default {' and '.join(REQUIRED)}.",
             rich_help_panel=WHAT,
         ),
@@ -166,6 +167,14 @@ def evaluate(
             progress=lambda _, done, total: advance(done, total),
         )
     _write(found, chain, json_file, markdown_file, latex_file, plot)
+    if found.failed and not found.judged:
+        raise NotCompatible(
+            f"{' and '.join(found.failed)} not judged: agreement with the new model's own "
+            "neighbours favours new queries by construction",
+            where=upgrade,
+            step="give labels, qrels, or lookups (--queries and --qrels, one item to a query); "
+            "--require none shows the numbers alone",
+        )
     if found.failed:
         raise NotCompatible(
             f"{' and '.join(found.failed)}: below old/old with 95 % confidence",

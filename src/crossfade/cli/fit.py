@@ -11,7 +11,7 @@ import typer
 
 from crossfade.artefact import check_target
 from crossfade.cli.output import check_written, note, write_json
-from crossfade.cli.tables import cases_table, show
+from crossfade.cli.tables import show, validation_table
 from crossfade.cli.training import training_progress
 from crossfade.errors import BadInput
 from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS
@@ -130,6 +130,13 @@ def fit(
         list[str] | None,
         typer.Option(help="Metric that chooses the state; repeatable.", rich_help_panel="Training"),
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Go on where pairs are too few, do not belong together, or look swapped.",
+        ),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Report as JSON; '-' is stdout.")
@@ -183,8 +190,10 @@ def fit(
     if data.dropped:
         note(f"{data.name}: {data.dropped} bad rows left out")
     with training_progress() as report:
-        upgrade.fit(data, report=report)
+        upgrade.fit(data, report=report, force=force)
     upgrade.save(output, overwrite=overwrite)
+    for text in upgrade.warnings_:
+        note(f"warning: {text}")
     for text in upgrade.notes_:
         note(f"note: {text}")
     _print(upgrade, output, json_file)
@@ -205,14 +214,16 @@ def _print(upgrade: Upgrade, output: Path, json_file: str | None) -> None:
         "upgrade": str(output),
         "hash": upgrade.hash_,
         "lambda_reached": upgrade.lambda_reached_,
+        "validation_rows": upgrade.config_.fit["validation_rows"],
+        "relevance": "labels" if upgrade.config_.fit["classes"] else "neighbours",
         "validation": upgrade.validation_,
         "closed_form": upgrade.closed_form_,
+        "warnings": upgrade.warnings_,
         "notes": upgrade.notes_,
     }
     if write_json(record, json_file):
         return
-    title = f"{upgrade.config_.fit['validation_rows']} validation rows, in percent"
-    show(cases_table(upgrade.validation_, upgrade.closed_form_, title))
+    show(validation_table(upgrade))
     typer.echo(f"written: {output}")
     typer.echo(f"next: crossfade inspect {output}")
     typer.echo(f"      crossfade apply {output} OLD LIFTED --direction forward")

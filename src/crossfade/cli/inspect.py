@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from crossfade.cli.tables import cases_table
+from crossfade.cli.tables import validation_table
 from crossfade.compatibility.stability import stability
 from crossfade.files import list_arrays, split_name
 from crossfade.maps import Mlp
@@ -33,13 +33,13 @@ def inspect(
     path = None if what is None else Path(what)
     if what is not None and is_store(what):
         facts = store_facts(what)
-        tables = [facts_table(what, facts)]
+        tables: list[Table | str] = [facts_table(what, facts)]
     elif path is not None and path.is_dir() and path.suffix != ".lance":
         upgrade = Upgrade.load(path)
         facts = upgrade_facts(upgrade)
         tables = [
             facts_table(str(path), {k: v for k, v in facts.items() if k != "validation"}),
-            cases_table(upgrade.validation_, upgrade.closed_form_, "validation, in percent"),
+            validation_table(upgrade),
         ]
     else:
         from crossfade.pairs import Pairs

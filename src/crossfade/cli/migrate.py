@@ -53,7 +53,9 @@ def start(
         Path | None, typer.Option(help="What `crossfade evaluate --json` wrote.")
     ] = None,
     plan: Annotated[Path | None, typer.Option(help="The folder of `crossfade plan`.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Against a negative verdict.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Without a verdict, or against it.")
+    ] = False,
     dry_run: DryRun = False,
     json_file: AsJson = None,
 ) -> None:

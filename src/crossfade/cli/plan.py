@@ -184,6 +184,7 @@ def plan(
         budget=budget,
         warnings=notes,
         start=start if start in STATES else str(Path(start).name),
+        held_out=held.gallery == rows,
         classes=classes,
     )
     with waiting("ordering") as advance:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from crossfade.card import validated
 from crossfade.cases import CASES
 from crossfade.compatibility import Chain, Compatibility
 from crossfade.compatibility.write import SIGNS
+from crossfade.upgrade import Upgrade
 
 Scores = dict[str, dict[str, float]]
-STYLES = {"compatible": "green", "not compatible": "bold red", "inconclusive": "yellow"}
+STYLES = {
+    "compatible": "green",
+    "not compatible": "bold red",
+    "inconclusive": "yellow",
+    "not judged": "dim",
+}
 
 
 def cases_table(reached: Scores, closed: Scores | None = None, title: str | None = None) -> Table:
@@ -30,8 +37,16 @@ def cases_table(reached: Scores, closed: Scores | None = None, title: str | None
     return table
 
 
-def show(table: Table) -> None:
-    Console().print(table)
+def validation_table(upgrade: Upgrade) -> Table | str:
+    """What the fit reached on its validation rows, and what that is a measure of."""
+    title = validated(upgrade.config_)
+    if not upgrade.validation_:
+        return title
+    return cases_table(upgrade.validation_, upgrade.closed_form_, title)
+
+
+def show(table: Table | str) -> None:
+    Console().print(table, highlight=False)
 
 
 def verdict_table(found: Compatibility) -> Table:

@@ -38,11 +38,11 @@ def weak_grounds(
     better: dict[str, Difference],
 ) -> list[str]:
     """A new model that is no better (the paper's limitation), and too few queries to tell."""
+    if not decisive:
+        return []
     out = []
     queries = cases[BASELINE].queries
-    # The new model agrees with itself by definition.
-    judged = [m for m in decisive if Metric.named(m).kind != "agreement"]
-    level = {m: better[m].difference for m in judged if better[m].verdict != "compatible"}
+    level = {m: better[m].difference for m in decisive if better[m].verdict != "compatible"}
     if level:
         clearly = "" if min(level.values()) <= 0 else "clearly "
         numbers = ", ".join(

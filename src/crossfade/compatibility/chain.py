@@ -64,9 +64,9 @@ def evaluate_chain(
 
     >>> from crossfade.retrieval import SameClass
     >>> rng = np.random.default_rng(0)
-    >>> labels = np.arange(60) % 3
+    >>> labels = np.arange(300) % 3
     >>> def model(noise):
-    ...     return (np.eye(4)[labels] + noise * rng.normal(size=(60, 4))).astype(np.float32)
+    ...     return (np.eye(4)[labels] + noise * rng.normal(size=(300, 4))).astype(np.float32)
     >>> models = [model(1.0), model(0.5), model(0.1)]
     >>> steps = [Upgrade(solver="closed_form").fit(*models[i : i + 2], labels) for i in (0, 1)]
     >>> chain = evaluate_chain(steps, models, SameClass.among(labels), ["cmc@1"])

@@ -9,8 +9,9 @@ from crossfade.compatibility.verdicts import BASELINE, CROSS_MODEL
 from crossfade.errors import BadInput, MissingExtra
 from crossfade.files import replacing
 
-COLOURS = {"compatible": "#2a7f62", "not compatible": "#b3392f", "inconclusive": "#c9a227"}
 PLAIN = "#8a93a3"
+COLOURS = {"compatible": "#2a7f62", "not compatible": "#b3392f", "inconclusive": "#c9a227"}
+UNJUDGED = {"not judged": PLAIN}
 
 
 def save_picture(found: Compatibility, path: Path, *, overwrite: bool = True) -> None:
@@ -24,6 +25,7 @@ def save_picture(found: Compatibility, path: Path, *, overwrite: bool = True) ->
     if path.suffix.lower() != ".png":
         raise BadInput("a picture is a PNG", where=path, step="name a file that ends in .png")
     metrics, cases = found.metrics, list(found.cases)
+    meant = COLOURS if found.judged else UNJUDGED
     figure = Figure(figsize=(1.6 + 3.4 * len(metrics), 3.8), layout="constrained")
     FigureCanvasAgg(figure)
     means = found.means()
@@ -35,7 +37,7 @@ def save_picture(found: Compatibility, path: Path, *, overwrite: bool = True) ->
             [max(0.0, found.ci95[c][metric][1] - v) for c, v in zip(cases, values, strict=True)],
         ]
         colours = [
-            COLOURS[found.verdicts[case].word] if case in CROSS_MODEL else PLAIN for case in cases
+            meant[found.verdicts[case].word] if case in CROSS_MODEL else PLAIN for case in cases
         ]
         places = range(len(cases))
         limit = 100.0 if max(values) > 60 else max(values) * 1.15 + 1
@@ -59,7 +61,7 @@ def save_picture(found: Compatibility, path: Path, *, overwrite: bool = True) ->
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].invert_yaxis()
     figure.legend(
-        handles=[Patch(color=colour, label=word) for word, colour in COLOURS.items()],
+        handles=[Patch(color=colour, label=word) for word, colour in meant.items()],
         loc="outside lower center",
         ncols=3,
         fontsize=8,

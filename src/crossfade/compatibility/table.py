@@ -17,6 +17,7 @@ from crossfade.compatibility.verdicts import (
     CROSS_MODEL,
     REQUIRED,
     Verdict,
+    deciding,
     judge,
 )
 from crossfade.compatibility.zero_shot import ZeroShot
@@ -38,7 +39,7 @@ from crossfade.upgrade import Upgrade
 DEFAULTS = {
     "labels": (("cmc@1", "cmc@5", "mAP"), ("cmc@1", "mAP")),
     "qrels": (("ndcg@10", "recall@10", "mrr@10"), ("ndcg@10",)),
-    "neighbours": (("agreement@1", "agreement@10"), ("agreement@10",)),
+    "neighbours": (("agreement@1", "agreement@10"), ()),
 }
 RESAMPLES = 2000
 Progress = Callable[[str, int, int], None]
@@ -64,9 +65,15 @@ class Compatibility:
     warnings: list[str] = field(default_factory=list)
 
     @property
+    def judged(self) -> bool:
+        """Whether there was anything to judge by: labels, qrels or lookups."""
+        return bool(self.decisive)
+
+    @property
     def failed(self) -> tuple[str, ...]:
-        """Required cases that are not compatible."""
-        return tuple(c for c in self.required if self.verdicts[c].word == "not compatible")
+        """Required cases that are not compatible, or that nothing could judge."""
+        words = ("not compatible", "not judged")
+        return tuple(c for c in self.required if self.verdicts[c].word in words)
 
     def means(self) -> dict[str, dict[str, float]]:
         return {case: found.means() for case, found in self.cases.items()}
@@ -103,8 +110,9 @@ def evaluate(
 ) -> Compatibility:
     """Measure all eight cases on rows the upgrade was not fitted on, and judge them.
 
-    `metrics` decide the verdicts; without them, those of the paper do (labels), ndcg@10 (qrels) or
-    agreement@10 (neither). `required` cases are those `Compatibility.failed` looks at.
+    `metrics` decide the verdicts; without them, those of the paper do (labels) or ndcg@10 (qrels).
+    Agreement with the new model's own neighbours decides nothing: with neither labels nor qrels the
+    cases are not judged. `required` cases are those `Compatibility.failed` looks at.
     `definition_sample` checks Definition 3.1 on that many pairs of each kind in place of all.
 
     >>> import numpy as np
@@ -129,7 +137,7 @@ def evaluate(
         raise BadInput("no metric was named", step="name one, e.g. mAP")
     names, decisive = DEFAULTS[held.source] if metrics is None else (tuple(metrics),) * 2
     names = tuple(dict.fromkeys(Metric.named(name).name for name in names))
-    decisive = tuple(dict.fromkeys(Metric.named(name).name for name in decisive))
+    decisive = deciding(tuple(dict.fromkeys(Metric.named(name).name for name in decisive)))
     gallery = sides(upgrade, held.gallery_old, held.gallery_new)
     same_rows = held.query_old is held.gallery_old
     queries = gallery if same_rows else sides(upgrade, held.query_old, held.query_new)

@@ -1,7 +1,9 @@
 """The Empirical Compatibility Criterion (Section 4.1): does a cross-model case beat old/old?
 
 A case is compatible when the paired difference of its metric to old/old is above zero with 95 %
-confidence over queries, not compatible when it is below, and inconclusive in between.
+confidence over queries, not compatible when it is below, and inconclusive in between. Without
+labels, qrels or lookups it is not judged: agreement with the new model's own neighbours favours new
+queries by construction, and a verdict that cannot fail is none.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from crossfade.compatibility.bootstrap import Float, interval, resampled_means
-from crossfade.retrieval import Measured
+from crossfade.retrieval import Measured, Metric
 
-Word = Literal["compatible", "not compatible", "inconclusive"]
+Word = Literal["compatible", "not compatible", "inconclusive", "not judged"]
 BASELINE = "old/old"
 CROSS_MODEL = ("new/old", "F(old)/old", "B(new)/F(old)", "B(new)/old")
 REQUIRED = ("B(new)/F(old)", "B(new)/old")
@@ -59,25 +61,42 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Compatible when every metric says so, not compatible when one does, else inconclusive."""
+    """Compatible when every metric says so, not compatible when one does, else inconclusive.
+
+    Not judged where no metric can decide.
+
+    >>> Verdict({}).record()
+    {'compatible': None, 'verdict': 'not judged', 'metrics': {}}
+    """
 
     metrics: dict[str, Difference]
 
     @property
     def word(self) -> Word:
+        if not self.metrics:
+            return "not judged"
         words = {found.verdict for found in self.metrics.values()}
         if "not compatible" in words:
             return "not compatible"
         return "compatible" if words == {"compatible"} else "inconclusive"
 
     def record(self) -> dict[str, Any]:
-        """For JSON: `compatible` is null where it is inconclusive."""
-        answer = {"compatible": True, "not compatible": False, "inconclusive": None}
+        """For JSON: `compatible` is null where it is inconclusive or not judged."""
+        answer = {"compatible": True, "not compatible": False}
         return {
-            "compatible": answer[self.word],
+            "compatible": answer.get(self.word),
             "verdict": self.word,
             "metrics": {name: asdict(found) for name, found in self.metrics.items()},
         }
+
+
+def deciding(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Those of the metrics that can decide a verdict: agreement is shown, never judged by.
+
+    >>> deciding(["mAP", "agreement@10"])
+    ('mAP',)
+    """
+    return tuple(name for name in metrics if Metric.named(name).kind != "agreement")
 
 
 def judge(

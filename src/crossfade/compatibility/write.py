@@ -8,7 +8,11 @@ from typing import Any
 from crossfade.compatibility.table import Compatibility
 from crossfade.compatibility.verdicts import CROSS_MODEL
 
-SIGNS = {"compatible": "✓", "not compatible": "✗", "inconclusive": "?"}
+SIGNS = {"compatible": "✓", "not compatible": "✗", "inconclusive": "?", "not judged": "–"}
+UNJUDGED = (
+    "not judged: agreement with the new model's own neighbours, which favours new queries by "
+    "construction"
+)
 
 
 def record(found: Compatibility) -> dict[str, Any]:
@@ -23,6 +27,7 @@ def record(found: Compatibility) -> dict[str, Any]:
         "distance": found.distance,
         "metrics": list(found.metrics),
         "decisive_metrics": list(found.decisive),
+        "judged": found.judged,
         "cases": cases,
         "verdicts": {case: verdict.record() for case, verdict in found.verdicts.items()},
         "required": list(found.required),
@@ -86,7 +91,12 @@ def latex(found: Compatibility) -> str:
         r"\toprule",
         "Query/Gallery & " + " & ".join(heads) + r" & ECC \\ \midrule",
     ]
-    mark = {"compatible": r"$\checkmark$", "not compatible": r"$\times$", "inconclusive": "?"}
+    mark = {
+        "compatible": r"$\checkmark$",
+        "not compatible": r"$\times$",
+        "inconclusive": "?",
+        "not judged": "not judged",
+    }
     for case, means in found.means().items():
         cells = []
         for metric in found.metrics:
@@ -107,6 +117,8 @@ def facts(found: Compatibility) -> list[str]:
         f"relevance from {data['relevance']}"
         + (", each query left out of its own gallery" if data["leave_one_out"] else "")
     ]
+    if not found.judged:
+        out.append(UNJUDGED)
     if data["queries_with_nothing_relevant"]:
         out.append(f"{data['queries_with_nothing_relevant']:,} queries have nothing relevant")
     for case, shares in found.definition.items():

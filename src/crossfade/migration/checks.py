@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.backfill.folder import load_plan
+from crossfade.backfill.folder import Plan, load_plan, upper_at_start
+from crossfade.backfill.start import OLD
 from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput
 from crossfade.spaces import cosine
@@ -122,34 +123,54 @@ def sample_of(store: Store, rows: int) -> NDArray[np.float32]:
 
 
 def check_verdict(upgrade: Upgrade, evaluation: Path | None, plan: Path | None) -> Findings:
-    """What an evaluation, the plan, or else the fit's own validation say of the upgrade."""
+    """What an evaluation on held-out pairs, and the plan, say of the upgrade.
+
+    The fit's own validation rows are no evidence: they chose the state that was kept. A plan is
+    made on labels or qrels, so that its curve at 0 % can stand for an evaluation where the rows had
+    no part in the fit.
+    """
     refusals, warnings = [], []
     if plan is not None:
         made = load_plan(plan, upgrade).plan
         if made.recommendation == "do not upgrade":
             refusals.append(f"the plan says do not upgrade: {made.reason}")
+        below = _below_at_start(made, plan)
+        if below:
+            refusals.append(f"the plan's curve begins below old/old: {below}")
+        if evaluation is None and not made.held_out:
+            refusals.append(
+                "the plan was made on the fit's own validation rows, which are no evidence: give "
+                "an evaluation, or plan on held-out pairs"
+            )
+        elif evaluation is None and made.start != OLD:
+            warnings.append(
+                "B(new)/old, which answers until forward is done, is not judged: the plan does not "
+                "begin with old rows, and there is no evaluation"
+            )
     if evaluation is not None:
         found = _evaluation(evaluation, upgrade)
         for case in INTENDED:
-            verdict = found.get(case, {}).get("verdict")
-            if verdict == "not compatible":
-                refusals.append(f"{case} is not compatible by {evaluation.name}")
+            verdict = found.get(case, {}).get("verdict") or "not judged"
+            said = f"{case} is {verdict} by {evaluation.name}"
+            if verdict in ("not compatible", "not judged"):
+                refusals.append(said)
             elif verdict != "compatible":
-                warnings.append(f"{case} is {verdict or 'not judged'} by {evaluation.name}")
+                warnings.append(said)
     elif plan is None:
-        scores = upgrade.validation_
-        for case in INTENDED:
-            below = {
-                m: (scores[case][m], best)
-                for m, best in scores.get("old/old", {}).items()
-                if m in scores.get(case, {}) and scores[case][m] < best
-            }
-            if below:
-                told = ", ".join(f"{m} {a:.1f} against {b:.1f}" for m, (a, b) in below.items())
-                refusals.append(f"{case} is below old/old on the fit's validation rows ({told})")
-        if not scores:
-            warnings.append("no verdict is known: run crossfade evaluate, and give its --json file")
+        refusals.append(
+            "no evaluation says that the upgrade is good enough: run crossfade evaluate on "
+            "held-out pairs with labels, qrels or lookups, and give its --json file as --evaluation"
+        )
     return Findings(refusals, warnings)
+
+
+def _below_at_start(made: Plan, folder: Path) -> str:
+    """Metrics whose curve begins below old/old by more than its 95 % band; empty if none does."""
+    return ", ".join(
+        f"{metric} {found['at 0 %']:.1f} against {found['old/old']:.1f}"
+        for metric, found in made.quality.items()
+        if upper_at_start(folder, made, metric) < found["old/old"]
+    )
 
 
 def _evaluation(path: Path, upgrade: Upgrade) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,24 @@ from crossfade.pairs.files import Found, PairSide, Vectors
 from crossfade.pairs.labels import MISSING, check_classes
 
 FEWEST = 4
+
+
+def named_as_swapped(found: Found, models: tuple[str, str]) -> bool:
+    """Whether old comes from what is named new, and new from what is named old.
+
+    Names are those of files and arrays, and of the models where the caller and the files name them.
+    Both sides have to contradict: a chain of upgrades has a new model on either side.
+    """
+    texts = [f"{side.where} {side.said}".lower() for side in (found.old, found.new)]
+    words = [set(re.split(r"[^a-z]+", text)) for text in texts]
+    only = words[0] - words[1], words[1] - words[0]
+    if {"old", "new"} & only[0] == {"new"} and {"old", "new"} & only[1] == {"old"}:
+        return True
+    old, new = (name.lower() for name in models)
+    if not old or not new or old in new or new in old:
+        return False
+    named = [(old in text, new in text) for text in texts]
+    return named == [(False, True), (True, False)]
 
 
 def refuse_bad_rows(side: PairSide, x: Vectors, start: int) -> None:

@@ -33,9 +33,11 @@ class PairSide:
     dtype: np.dtype[Any]
     vectors: Callable[[int], Iterator[NDArray[Any]]]
     """Called with a number of rows, gives the vectors exactly so many at a time."""
+    said: str = ""
+    """What its file says of it: the array's name, and the model's where the metadata has it."""
 
 
-def side_in_array(name: SideName, array: NDArray[Any], where: str) -> PairSide:
+def side_in_array(name: SideName, array: NDArray[Any], where: str, said: str = "") -> PairSide:
     """A side in memory."""
     array = np.asarray(array)
     check_vectors(where, ArrayInfo(name, array.shape, array.dtype.name))
@@ -45,13 +47,14 @@ def side_in_array(name: SideName, array: NDArray[Any], where: str) -> PairSide:
             yield array[start : start + size]
 
     rows, dim = array.shape
-    return PairSide(name, where, rows, dim, array.dtype, vectors)
+    return PairSide(name, where, rows, dim, array.dtype, vectors, said)
 
 
 def side_in_file(name: SideName, path: Path, column: str | None) -> PairSide:
     """A side in a file."""
     source = open_source(path, column)
-    return PairSide(name, str(path), source.rows, source.dim, source.dtype, source.vectors)
+    said = " ".join(filter(None, (source.column, source.metadata.get("model"))))
+    return PairSide(name, str(path), source.rows, source.dim, source.dtype, source.vectors, said)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossfade.errors import BadInput
-from crossfade.pairs.checks import check_rows, good_rows, refuse_bad_rows
+from crossfade.pairs.checks import check_rows, good_rows, named_as_swapped, refuse_bad_rows
 from crossfade.pairs.files import (
     Found,
     Place,
@@ -130,6 +130,19 @@ class Pairs:
         """The new vectors of loaded pairs (rows, new_dim)."""
         return self._loaded()[1]
 
+    @property
+    def sources(self) -> tuple[str, str]:
+        """Where old and new come from: the file, and the array's name in it."""
+        old, new = (
+            f"{side.where} ({side.said})" if side.said else side.where
+            for side in (self._found.old, self._found.new)
+        )
+        return old, new
+
+    def named_as_swapped(self, models: tuple[str, str] = ("", "")) -> bool:
+        """Whether the names of files, arrays and models say that old is new and new is old."""
+        return named_as_swapped(self._found, models)
+
     def batches(self, rows: int | None = None) -> Iterator[PairBatch]:
         """Stream the pairs, at most `rows` at a time; a bad row raises `BadRow`."""
         size = rows or self._found.batch_rows()
@@ -188,8 +201,8 @@ class Pairs:
     def _with_arrays(self, old: Vectors, new: Vectors, labels: NDArray[np.int64] | None) -> Pairs:
         found = Found(
             self.name,
-            side_in_array("old", old, self._found.old.where),
-            side_in_array("new", new, self._found.new.where),
+            side_in_array("old", old, self._found.old.where, self._found.old.said),
+            side_in_array("new", new, self._found.new.where, self._found.new.said),
             None
             if labels is None or self.classes is None
             else Labels(labels, self.classes, self.name),

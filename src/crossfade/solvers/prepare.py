@@ -13,6 +13,7 @@ from crossfade.errors import BadInput
 from crossfade.pairs import Pairs
 from crossfade.sketch import Hashes, row_hashes, sketch
 from crossfade.solvers.closed_form import choose_ridge, procrustes
+from crossfade.solvers.doubts import Sample, doubts
 from crossfade.solvers.moments import Array, Moments, principal_axes
 from crossfade.solvers.problem import Problem, Rows, Selection
 from crossfade.solvers.settings import Settings
@@ -32,10 +33,22 @@ class Prepared:
     rows: int
     validation_rows: int
     sketch: Hashes
+    warnings: list[str]
 
 
-def prepare(pairs: Pairs, settings: Settings, report: Callable[[dict[str, Any]], None]) -> Prepared:
-    """One pass over the pairs; training rows are kept in memory only for the gradient solvers."""
+def prepare(
+    pairs: Pairs,
+    settings: Settings,
+    report: Callable[[dict[str, Any]], None],
+    models: tuple[str, str] = ("", ""),
+    *,
+    force: bool = False,
+) -> Prepared:
+    """One pass over the pairs; training rows are kept in memory only for the gradient solvers.
+
+    Pairs that no upgrade should be learned from are refused before anything is solved, unless
+    `force` makes warnings of what speaks against them.
+    """
     if settings.rotate_old and pairs.old_dim <= pairs.new_dim:
         raise BadInput(
             f"rotate_old is for an old model of more dimensions than the new one; here "
@@ -49,6 +62,7 @@ def prepare(pairs: Pairs, settings: Settings, report: Callable[[dict[str, Any]],
         pairs = pairs.load()
     hashes: list[Hashes] = []
     parts: dict[bool, list[tuple[Float, Float]]] = {True: [], False: []}
+    sample = Sample(pairs.rows)
 
     def training() -> Iterator[tuple[Float, Float]]:
         done = 0
@@ -56,6 +70,7 @@ def prepare(pairs: Pairs, settings: Settings, report: Callable[[dict[str, Any]],
             hashes[:] = [sketch([*hashes, row_hashes(batch.new)])]
             old = normalized(batch.old, settings.normalize_old, "old")
             new = normalized(batch.new, settings.normalize_new, "new")
+            sample.add(done, old, new)
             out = held[done : done + len(old)]
             done += len(old)
             parts[True].append((old[out], new[out]))
@@ -78,6 +93,7 @@ def prepare(pairs: Pairs, settings: Settings, report: Callable[[dict[str, Any]],
         return Rows(old, new, placed, labels)
 
     validation, train = rows(True, held), rows(False, ~held)
+    warnings = doubts(pairs, sample, validation, models).settle(pairs.name, force=force)
     penalty, weight, bias = choose_ridge(moments, validation.old, validation.new)
     problem = Problem(
         settings=settings,
@@ -88,4 +104,4 @@ def prepare(pairs: Pairs, settings: Settings, report: Callable[[dict[str, Any]],
         ridge=(weight, bias),
         report=report,
     )
-    return Prepared(problem, axes, penalty, pairs.rows, int(held.sum()), sketch(hashes))
+    return Prepared(problem, axes, penalty, pairs.rows, int(held.sum()), sketch(hashes), warnings)

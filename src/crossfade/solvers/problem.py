@@ -39,6 +39,8 @@ class Selection:
 
     Relevant are the items of the query's class; without labels, its ten nearest neighbours under
     the new model, which is what an upgrade is meant to bring (DESIGN decision on optional labels).
+    That chooses a state and judges nothing: it is agreement with the new model. Of few rows a
+    quarter of the others are neighbours, for if all were, every ranking would be right.
     """
 
     def __init__(self, rows: Rows, cases: Sequence[str], metrics: Sequence[str]) -> None:
@@ -46,11 +48,20 @@ class Selection:
         self.cases = tuple(dict.fromkeys((*cases, GUARD)))
         self.chosen = tuple(cases)
         self.metrics = tuple(metrics)
+        self.neighbours = 0 if rows.labels is not None else _nearest(len(rows.new))
+        """So many of a row's nearest are relevant to it; 0 with labels."""
         self.relevance: Relevance = (
-            neighbours(rows.new, rows.new, own=np.arange(len(rows.new)))
+            neighbours(rows.new, rows.new, self.neighbours, own=np.arange(len(rows.new)))
             if rows.labels is None
             else SameClass.among(rows.labels)
         )
+
+    @property
+    def telling(self) -> bool:
+        """Whether some row is not relevant to some other, so that a ranking can be wrong."""
+        if self.rows.labels is None:
+            return self.neighbours < len(self.rows.new) - 1
+        return len(np.unique(self.rows.labels)) > 1
 
     def scores(self, backward: Map, forward: Map) -> Scores:
         """Every case and metric in percent."""
@@ -75,6 +86,14 @@ class Selection:
     def guarded(self, scores: Scores, closed: Scores) -> bool:
         """Whether B(new)/old is at least the closed form's in every metric."""
         return all(scores[GUARD][m] >= closed[GUARD][m] for m in self.metrics)
+
+
+def _nearest(rows: int) -> int:
+    """
+    >>> _nearest(2), _nearest(10), _nearest(2000)
+    (1, 2, 10)
+    """
+    return min(10, max(1, (rows - 1) // 4))
 
 
 @dataclass(frozen=True, eq=False)

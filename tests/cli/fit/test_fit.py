@@ -46,6 +46,26 @@ def test_labels_can_be_left_out(crossfade, pairs, tmp_path):
     assert Upgrade.load("upgrade").config_.fit["classes"] == 0
 
 
+def test_what_the_numbers_are_is_said_with_and_without_labels(crossfade, pairs, tmp_path):
+    write(pairs, tmp_path / "pairs.npz")
+    labelled = crossfade("fit", "pairs.npz", "-o", "one", "--json", "one.json", *QUICK)
+    blind = crossfade("fit", "pairs.npz", "-o", "two", "--no-labels", "--json", "two.json", *QUICK)
+    titles = [" ".join(ran.out.split("┏")[0].split()) for ran in (labelled, blind)]
+    assert titles == [
+        "in percent, on 24 validation rows: relevance from labels",
+        "in percent, on 24 validation rows: agreement with the new model's 5 nearest neighbours, "
+        "not judged",
+    ]
+    told = [json.loads((tmp_path / f"{name}.json").read_text()) for name in ("one", "two")]
+    assert [one["relevance"] for one in told] == ["labels", "neighbours"]
+    assert [one["validation_rows"] for one in told] == [24, 24]
+    cards = [(tmp_path / name / "README.md").read_text("utf-8") for name in ("one", "two")]
+    assert "## Compatibility on validation" in cards[0]
+    assert "ompatib" not in cards[1]
+    assert "## Agreement with the new model on validation" in cards[1]
+    assert "favours new queries by construction and judges nothing" in " ".join(cards[1].split())
+
+
 def test_every_option_reaches_the_fit(crossfade, pairs, tmp_path):
     write(pairs, tmp_path / "pairs.npz")
     options = {

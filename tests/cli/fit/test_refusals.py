@@ -165,3 +165,56 @@ def test_a_missing_torch_is_answered_with_the_line_that_installs_it(pairs, tmp_p
     assert ran.returncode == 2
     assert "pip install 'crossfade[train]'" in ran.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["pairs.npz"]
+
+
+def spoiled(pairs, how):
+    if how == "shuffled":
+        pairs["old"] = pairs["old"][np.random.default_rng(0).permutation(len(pairs["old"]))]
+    elif how == "few":
+        for name in pairs:
+            pairs[name] = pairs[name][:12]
+    else:
+        pairs["old"], pairs["new"] = pairs["new"], pairs["old"]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("shuffled", "pairs.npz: row i of 'old' does not belong to row i of 'new': "),
+        ("few", "pairs.npz: 12 pairs are too few to learn from and to hold any out → give 50"),
+        ("swapped", "pairs.npz: new is worse than old on these pairs (mAP "),
+    ],
+)
+def test_pairs_nothing_should_be_learned_from_exit_with_2_unless_forced(
+    crossfade, made, tmp_path, monkeypatch, how, message
+):
+    monkeypatch.chdir(tmp_path)
+    pairs = made(rows=600, noise=1.2)._asdict()
+    spoiled(pairs, how)
+    write(pairs, tmp_path / "pairs.npz")
+    ran = crossfade("fit", "pairs.npz", "-o", "mine", *QUICK)
+    assert ran.code == 2
+    assert f"error {message}" in " ".join(ran.err.split())
+    assert "or fit all the same with --force" in " ".join(ran.err.split())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pairs.npz"]
+    ran = crossfade("fit", "pairs.npz", "-o", "mine", "--force", *QUICK)
+    assert ran.code == 0, ran.err
+    assert "warning: forced although" in ran.err
+    assert "Warning: forced although" in (tmp_path / "mine" / "README.md").read_text("utf-8")
+
+
+def test_a_forced_fit_of_five_pairs_shows_no_hundred(crossfade, made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = {name: x[:5] for name, x in made(rows=60)._asdict().items() if name != "labels"}
+    np.savez(tmp_path / "pairs.npz", **pairs)
+    for command in (
+        ("fit", "pairs.npz", "-o", "mine", "--force", *QUICK),
+        ("inspect", "mine"),
+    ):
+        ran = crossfade(*command)
+        assert ran.code == 0, ran.err
+        assert "2 validation rows: too few to measure anything" in ran.out
+        assert "100.0" not in ran.out
+    card = (tmp_path / "mine" / "README.md").read_text(encoding="utf-8")
+    assert "They are too few to measure anything." in card
+    assert "100.0" not in card
