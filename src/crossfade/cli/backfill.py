@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -109,8 +109,6 @@ def backfill(
             cost_per_million_tokens=cost_per_1m_tokens,
             max_spend=max_spend,
         )
-        if settings != EndpointSettings():
-            settings = replace(settings, already_spent=migration.journal.spent)
         embedder = open_embedder(embed, endpoint=settings)
         processors = 1.0 if full_speed else SHARE
         wanted = Wanted(plan, source, share, items, labels, priority, batch, processors)
