@@ -13,6 +13,17 @@ _GONE = "***"
 # Fewer characters of base64 would be found in any text.
 _SHORTEST_CORE = 5
 _BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=%\\")
+# An address that was typed, with a user and a password; as a path it has lost a slash.
+_TYPED = re.compile(r"((?:postgres(?:ql)?|qdrant(?:\+https)?|https?):/*)[^:@/]*:.*@", re.DOTALL)
+
+
+def without_password(place: str) -> str:
+    """A place as it was typed, without a password: an address may stand where a file should.
+
+    >>> without_password("postgresql:/me:p@ss@host/db.npz")
+    'postgresql:/…@host/db.npz'
+    """
+    return _TYPED.sub(r"\1…@", place)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

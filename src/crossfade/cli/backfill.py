@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from crossfade.cli.gently import SHARE, FullSpeed, give_way
 from crossfade.cli.interrupt import stopping
@@ -21,7 +20,7 @@ from crossfade.cli.migrating import (
     finishing_line,
     opened,
 )
-from crossfade.cli.output import check_written, note, waiting, write_json
+from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
 from crossfade.embedders import EndpointSettings, VectorFile, open_embedder
 from crossfade.migration import Wanted
 from crossfade.migration.preparing import BATCH
@@ -117,10 +116,10 @@ def backfill(
             for warning in told["warnings"]:
                 note(f"warning: {warning}")
             if not write_json({"dry_run": True} | told, json_file):
-                console = Console()
+                console = PlainConsole()
                 for name, value in told.items():
                     if name != "warnings":
-                        console.print(f"{name.replace('_', ' ')}: {value}", highlight=False)
+                        console.print(f"{name.replace('_', ' ')}: {value}")
             return
         have = None if known is None else VectorFile(known)
         with waiting("backfill") as progress, stopping() as stop:
@@ -134,13 +133,12 @@ def backfill(
             note(f"warning: {done.left:,} rows changed faster than they could be written")
         if done.without_vector:
             note(f"warning: {done.without_vector:,} rows have no usable vector in {embedder.name}")
-        if write_json(record, json_file):
-            return
-        free = f", {done.at_no_cost:,} of them at no cost" if done.at_no_cost else ""
-        Console().print(
-            f"{done.written:,} rows backfilled{free}; {done.new:,} of {done.rows:,} are new "
-            f"({done.share:.1%}); ended by {done.why}",
-            highlight=False,
-        )
-        reached = after.backfill is not None and done.new >= after.backfill.goal(done.rows)
-        finishing_line(False, None, next_command(migration.store, after, reached=reached))
+        if not write_json(record, json_file):
+            free = f", {done.at_no_cost:,} of them at no cost" if done.at_no_cost else ""
+            PlainConsole().print(
+                f"{'stopped: ' if done.stopped else ''}{done.written:,} rows backfilled{free}; "
+                f"{done.new:,} of {done.rows:,} are new ({done.share:.1%}); ended by {done.why}"
+            )
+            reached = after.backfill is not None and done.new >= after.backfill.goal(done.rows)
+            finishing_line(False, None, next_command(migration.store, after, reached=reached))
+        stop.end(done.stopped)

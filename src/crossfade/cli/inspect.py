@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from crossfade.cli.output import PlainConsole
 from crossfade.cli.tables import cases_table
 from crossfade.compatibility.stability import stability
 from crossfade.files import list_arrays, split_name
@@ -33,7 +33,8 @@ def inspect(
     path = None if what is None else Path(what)
     if what is not None and is_store(what):
         facts = store_facts(what)
-        tables = [facts_table(what, facts)]
+        # Not as it was typed: that may hold a password.
+        tables = [facts_table(facts["name"], facts)]
     elif path is not None and path.is_dir() and path.suffix != ".lance":
         upgrade = Upgrade.load(path)
         facts = upgrade_facts(upgrade)
@@ -53,7 +54,7 @@ def inspect(
             facts["lambda"]["asked"] = "inf"
         typer.echo(json.dumps(facts))
         return
-    console = Console()
+    console = PlainConsole()
     for table in tables:
         console.print(table)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from crossfade.cli.backfill import backfill
@@ -24,7 +24,7 @@ from crossfade.cli.migrating import (
     opened,
     show_statements,
 )
-from crossfade.cli.output import check_written, note, waiting, write_json
+from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
 from crossfade.cli.verify import verify
 from crossfade.migration.status import Status, next_command
 from crossfade.stores.contract import ROWS
@@ -88,9 +88,11 @@ def start(
                 facts["at a cost of"] = f"{seen.backfill['predicted_cost']:,.2f}"
         for name, value in facts.items():
             table.add_row(name, value)
-        Console().print(table)
+        PlainConsole().print(table)
         show_statements(seen.statements)
-        finishing_line(dry_run, "started", f"crossfade migrate forward {migration.store.name}")
+        finishing_line(
+            dry_run, "started", f"crossfade migrate forward {shlex.quote(migration.store.name)}"
+        )
 
 
 @app.command()
@@ -115,7 +117,7 @@ def forward(
             found = migration.status()
             record = {"dry_run": True, "rows": found.old, "stage": found.stage}
             if not write_json(record, json_file):
-                Console().print(f"{found.old:,} of {found.rows:,} rows would be lifted")
+                PlainConsole().print(f"{found.old:,} of {found.rows:,} rows would be lifted")
             return
         with waiting("forward") as progress, stopping() as stop:
             done = migration.forward(progress=progress, stop=stop, size=batch, index=index)
@@ -136,15 +138,14 @@ def forward(
             "stopped": done.stopped,
             "stage": after.stage,
         }
-        if write_json(record, json_file):
-            return
-        how = "stopped" if done.stopped else "done"
-        Console().print(
-            f"{how}: {done.written:,} rows lifted, {done.looked_at:,} looked at, "
-            f"{done.rate:,.0f} rows/s",
-            highlight=False,
-        )
-        finishing_line(False, None, next_command(migration.store, after))
+        if not write_json(record, json_file):
+            how = "stopped" if done.stopped else "done"
+            PlainConsole().print(
+                f"{how}: {done.written:,} rows lifted, {done.looked_at:,} looked at, "
+                f"{done.rate:,.0f} rows/s"
+            )
+            finishing_line(False, None, next_command(migration.store, after))
+        stop.end(done.stopped)
 
 
 app.command()(backfill)
@@ -207,12 +208,12 @@ def _end(migration: Any, how: str, *, yes: bool, dry_run: bool, json_file: str |
     done = migration.finish() if how == "finish" else migration.rollback()
     record = {"dry_run": False, "stage": done.stage, "vector": done.vector}
     if not write_json(record, json_file):
-        Console().print(f"{done.stage}: vectors are in {done.vector!r}", highlight=False)
+        PlainConsole().print(f"{done.stage}: vectors are in {done.vector!r}", highlight=False)
 
 
 def show_status(found: Status) -> None:
     """The counts as a table, then what comes next."""
-    console = Console()
+    console = PlainConsole()
     table = Table(title=f"{found.store}: {found.stage}", title_justify="left")
     for name in ("state", "rows", "share"):
         table.add_column(name, justify="left" if name == "state" else "right")

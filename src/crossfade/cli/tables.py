@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from crossfade.cases import CASES
+from crossfade.cli.output import PlainConsole
 from crossfade.compatibility import Chain, Compatibility
 from crossfade.compatibility.write import SIGNS
 
@@ -31,7 +32,7 @@ def cases_table(reached: Scores, closed: Scores | None = None, title: str | None
 
 
 def show(table: Table) -> None:
-    Console().print(table)
+    PlainConsole().print(table)
 
 
 def verdict_table(found: Compatibility) -> Table:
@@ -48,7 +49,7 @@ def verdict_table(found: Compatibility) -> Table:
             low, high = found.ci95[case][name]
             cells.append(f"{means[case][name]:.1f} ± {(high - low) / 2:.1f}")
         word = found.verdicts[case].word if case in found.verdicts else ""
-        verdict = f"[{STYLES[word]}]{SIGNS[word]} {word}[/]" if word else ""
+        verdict = Text(f"{SIGNS[word]} {word}", STYLES[word]) if word else ""
         table.add_row(case, *cells, verdict)
     return table
 

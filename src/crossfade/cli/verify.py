@@ -7,8 +7,8 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from crossfade.cli.held import read_list
 from crossfade.cli.migrating import (
@@ -19,7 +19,7 @@ from crossfade.cli.migrating import (
     VectorColumn,
     opened,
 )
-from crossfade.cli.output import check_written, waiting, write_json
+from crossfade.cli.output import PlainConsole, check_written, waiting, write_json
 from crossfade.embedders import open_embedder
 from crossfade.errors import BadInput
 from crossfade.migration import Queries
@@ -68,16 +68,15 @@ def verify(
             for name in ("check", "", "what was found"):
                 table.add_column(name)
             for check in found.checks:
-                sign = "[green]ok[/]" if check.passed else "[bold red]failed[/]"
+                sign = Text("ok", "green") if check.passed else Text("failed", "bold red")
                 table.add_row(check.name, sign, check.detail)
-            console = Console()
+            console = PlainConsole()
             console.print(table)
             if found.quality is not None and "predicted" in found.quality:
                 told = found.quality["predicted"]["now"]
                 console.print(
                     "the plan predicted "
-                    + ", ".join(f"{metric} {value:.1f}" for metric, value in told.items()),
-                    highlight=False,
+                    + ", ".join(f"{metric} {value:.1f}" for metric, value in told.items())
                 )
     if not found.passed:
         raise typer.Exit(1)

@@ -49,6 +49,7 @@ class Filled:
     without_vector: int = 0
     seconds: float = 0.0
     why: str = ""
+    stopped: bool = False
 
     @property
     def share(self) -> float:
@@ -176,7 +177,7 @@ class _Run:
         if self.why:
             return True
         if self.stop():
-            self.why = "the user's stop"
+            self.why, self.done.stopped = "the user's stop", True
         elif self.done.new >= self.goal:
             return True
         elif not free and self.wanted.items is not None and paid >= self.wanted.items:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def status(store: Store, journal: Journal) -> Status:
 
 def next_command(store: Store, journal: Journal, *, late: int = 0, reached: bool = False) -> str:
     """What to type now."""
-    command = f"crossfade migrate {{}} {store.name}"
+    place = shlex.quote(store.name).replace("{", "{{").replace("}", "}}")
+    command = f"crossfade migrate {{}} {place}"
     match journal.stage:
         case "started" | "forwarding":
             return command.format("forward")
