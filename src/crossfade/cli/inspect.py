@@ -15,6 +15,7 @@ from crossfade.cli.output import PlainConsole
 from crossfade.cli.tables import cases_table
 from crossfade.compatibility.stability import stability
 from crossfade.files import list_arrays, split_name
+from crossfade.files.guards import reading
 from crossfade.maps import Mlp
 from crossfade.upgrade import Upgrade
 
@@ -62,8 +63,10 @@ def inspect(
 def is_store(what: str) -> bool:
     """An address, a LanceDB table that is no pairs file, or a folder of Parquet files."""
     path = Path(what)
-    if "#" in what or ":" in what.split("/", 1)[0]:
-        return not path.exists() and split_name(what)[1] is None
+    with reading(path):
+        there = path.exists()
+    if not there and ("#" in what or ":" in what.split("/", 1)[0]):
+        return split_name(what)[1] is None
     if path.suffix == ".lance" and path.is_dir():
         names = {array.name for array in list_arrays(path)}
         return not {"old", "new"} <= names
