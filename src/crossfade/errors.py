@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crossfade.redaction import without_password
+
 
 class CrossfadeError(Exception):
     """Base of all errors raised on purpose.
@@ -32,7 +34,7 @@ class CrossfadeError(Exception):
 
     def __init__(self, cause: str, *, where: object = None, step: str | None = None) -> None:
         self.cause = cause
-        self.where = None if where is None else str(where)
+        self.where = None if where is None else without_password(str(where))
         self.step = step
         message = cause if self.where is None else f"{self.where}: {cause}"
         super().__init__(message if step is None else f"{message} → {step}")

@@ -301,7 +301,10 @@ def test_bad_rows_may_be_left_out(crossfade, folder):
         (["held.npz", "--json", "nowhere/out.json"], "nowhere/out.json: cannot be written"),
         (["held.npz", "--plot", "nowhere/out.png"], "nowhere/out.png: cannot be written"),
         (["held.npz", "--qrels", "far.npy"], "far.npy: row 1 names item 999, and there are 200"),
-        (["held.npz", "--qrels", "held.npz"], "held.npz: has no 'qrels', only old, new, labels"),
+        (
+            ["held.npz", "--qrels", "held.npz"],
+            "held.npz: has no 'qrels', only 'old' (200 × 6 float32)",
+        ),
         (["held.npz", "--qrels", "none.npy"], "none.npy: no such file"),
         (
             ["held.npz", "--qrels", "far.npy", "--drop-bad-rows"],

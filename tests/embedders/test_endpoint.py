@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
 import time
 from email.utils import formatdate
 
@@ -117,20 +119,83 @@ def test_a_slow_answer_is_asked_for_again(server, endpoint, clock):
     assert len(clock.slept) == 1
 
 
-def test_an_answer_that_trickles_in_is_not_waited_for(server, endpoint):
-    def trickle(server, handler, asked):
-        handler.send_response(200)
-        handler.end_headers()
+def dripping(handler, rest, good):
+    """What is left to say, a byte at a time; `good` is told how many came through."""
+    for byte in rest:
         try:
-            for _ in range(50):
-                handler.wfile.write(b" ")
-                time.sleep(0.05)
+            handler.wfile.write(bytes([byte]))
         except OSError:
             handler.close_connection = True
+            return
+        good.append(byte)
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("before", "rest"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", b" " * 100),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b" " * 100),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"y" * 100),
+        (b"", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 5),
+    ],
+    ids=["body", "announced body", "one header", "headers", "continue"],
+)
+def test_an_answer_that_trickles_in_is_not_waited_for(server, endpoint, before, rest):
+    good = []
+
+    def trickle(server, handler, asked):
+        handler.wfile.write(before)
+        dripping(handler, rest, good)
 
     server.plans = [trickle]
     with pytest.raises(EmbedderError, match=r"no answer within 0.3 s, 1 times"):
         embedded(endpoint(timeout=0.3, retries=0))
+    assert len(good) < 50
+
+
+@pytest.mark.parametrize(
+    ("code", "says"), [(400, "answered 400 → check"), (503, "answered 503, 1 times")]
+)
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 100\r\n"])
+def test_an_error_that_trickles_in_is_told_by_its_number(server, endpoint, code, says, length):
+    good = []
+
+    def trickle(server, handler, asked):
+        handler.wfile.write(b"HTTP/1.1 %d No\r\n%s\r\n" % (code, length))
+        dripping(handler, b" " * 100, good)
+
+    server.plans = [trickle]
+    with pytest.raises(EmbedderError, match=says):
+        embedded(endpoint(timeout=0.3, retries=0))
+    assert len(good) < 50
+
+
+def test_a_handshake_that_trickles_in_is_not_waited_for(server, clock):
+    good = []
+
+    class Drips(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(1)
+            # The beginning of an encrypted answer of 1000 bytes.
+            for byte in b"\x16\x03\x03\x03\xe8\x02" + bytes(100):
+                try:
+                    self.request.send(bytes([byte]))
+                except OSError:
+                    return
+                good.append(byte)
+                time.sleep(0.05)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Drips) as drips:
+        drips.daemon_threads = True
+        threading.Thread(target=drips.serve_forever, args=(0.01,), daemon=True).start()
+        settings = EndpointSettings(model="tiny", timeout=0.3, retries=0)
+        url = f"https://127.0.0.1:{drips.server_address[1]}/v1"
+        with pytest.raises(EmbedderError, match=r"no connection within 0.3 s, 1 times"):
+            embedded(Endpoint(url, settings, sleep=clock.sleep, environment={}))
+        drips.shutdown()
+    assert len(good) < 50
 
 
 def test_a_server_that_goes_away_and_comes_back(server, endpoint, clock):
@@ -278,6 +343,9 @@ def test_tokens_keep_their_pace_by_the_servers_own_count(server, endpoint, clock
         ({"batch_size": 0}, "batch_size is 0 → give a number above 0"),
         ({"timeout": -1.0}, "timeout is -1.0"),
         ({"timeout": float("nan")}, "timeout is nan"),
+        ({"timeout": float("inf")}, "timeout is inf"),
+        ({"timeout": 1e12}, "timeout is 1000000000000.0 → give at most a day"),
+        ({"cost_per_million_tokens": float("inf")}, "cost_per_million_tokens is inf"),
         ({"retries": -1}, "retries is -1 → give a number of 0 or more"),
         ({"max_spend": 1.0}, "a spend cap needs the price of the model"),
     ],

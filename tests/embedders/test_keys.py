@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import html
+import json
 import traceback
+from urllib.parse import quote
 
 import pytest
 from tests.embedders.server import DIM, fails
@@ -11,6 +14,7 @@ from tests.embedders.server import DIM, fails
 from crossfade.embedders import Endpoint, EndpointSettings
 from crossfade.embedders.address import address_of
 from crossfade.errors import BadInput, EmbedderError
+from crossfade.redaction import redact
 
 KEY = "sk-xyzzy-0123456789"
 
@@ -53,6 +57,81 @@ def test_an_error_shows_no_key_even_if_the_server_repeats_it(server, clock, capf
     settings = EndpointSettings(model="tiny", key_env="MY_KEY", retries=1)
     endpoint = Endpoint(server.url, settings, sleep=clock.sleep, environment={"MY_KEY": KEY})
     with pytest.raises(EmbedderError) as raised:
+        endpoint.embed(["a"], ["text"])
+    assert "xyzzy" not in everything_said(endpoint, raised.value, capfd)
+
+
+ODD = "sk-xyzzy/0+1=2&3%4?5"
+
+
+def encoded(text, lead=""):
+    return base64.b64encode((lead + text).encode()).decode()
+
+
+SPELLINGS = {
+    "percent": quote(ODD, safe=""),
+    "every byte": "".join(f"%{ord(c):02x}" for c in ODD),
+    "percent twice": quote(quote(ODD, safe=""), safe=""),
+    "half of it": quote(ODD),
+    "JSON": json.dumps(ODD)[1:-1].replace("/", "\\/"),
+    "code points": "".join(f"\\u{ord(c):04X}" for c in ODD),
+    "HTML": html.escape(ODD),
+    "HTML numbers": "".join(f"&#{ord(c)};" for c in ODD),
+    "base64": encoded(ODD),
+    "base64 of the header": encoded(ODD, "Bearer "),
+    "base64 of a user": encoded(ODD, "me:"),
+    "url-safe": base64.urlsafe_b64encode(ODD.encode()).decode(),
+    "base64 in a URL": quote(encoded(ODD + "??>>", "?>"), safe=""),
+    "longer base64": encoded(json.dumps({"authorization": f"Bearer {ODD}", "more": "x" * 99})),
+    "base64 in lines": base64.encodebytes(b"b" * 44 + ODD.encode()).decode().strip(),
+    **{f"base64 after {n}": encoded(ODD + "after", "b" * n) for n in range(3)},
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("code", [400, 500])
+def test_an_error_shows_no_key_however_the_server_spells_it(server, clock, capfd, spelling, code):
+    said = SPELLINGS[spelling]
+    for body in (
+        json.dumps({"error": {"message": f"bad key <{said}>, sorry"}}).encode(),
+        f"bad key <{said}>, sorry".encode(),
+    ):
+        server.plans = [lambda server, handler, asked, b=body: server.send(handler, b, code)]
+        settings = EndpointSettings(model="tiny", key_env="MY_KEY", retries=0)
+        endpoint = Endpoint(server.url, settings, sleep=clock.sleep, environment={"MY_KEY": ODD})
+        with pytest.raises(EmbedderError) as raised:
+            endpoint.embed(["a"], ["text"])
+        told = everything_said(endpoint, raised.value, capfd)
+        assert "***>, sorry" in told
+        assert said not in told
+        assert "xyzzy" not in told
+        assert base64.b64encode(b"xyzzy").decode().rstrip("=")[:6] not in told
+
+
+def test_a_key_that_is_cut_by_what_is_read_of_an_answer_is_not_shown(server, clock, capfd):
+    # Spaces are shortened, so that what stands behind them would be shown.
+    for most in (1 << 14, 1 << 13):
+        for cut in range(4, len(KEY), 5):
+            body = b"bad" + b" " * (most - 3 - cut) + KEY.encode() + b" " * most
+            server.plans = [lambda server, handler, asked, b=body: server.send(handler, b, 400)]
+            settings = EndpointSettings(model="tiny", key_env="MY_KEY")
+            environment = {"MY_KEY": KEY}
+            endpoint = Endpoint(server.url, settings, sleep=clock.sleep, environment=environment)
+            with pytest.raises(EmbedderError) as raised:
+                endpoint.embed(["a"], ["text"])
+            assert KEY[:4] not in everything_said(endpoint, raised.value, capfd)
+
+
+@pytest.mark.parametrize("text", ["no secret here at all", "AAAA" * 5000, "%20" * 5000])
+def test_what_holds_no_key_stays_as_it_is(text):
+    assert redact(text, [ODD, KEY]) == text
+
+
+def test_the_values_of_a_query_and_a_key_in_the_place_of_a_user_are_not_shown(server, clock, capfd):
+    url = server.url.replace("http://", "http://xyzzy-user@") + "?key=xyzzy-value&v=1"
+    endpoint = Endpoint(url, EndpointSettings(model="tiny"), environment={})
+    server.plans = [fails(400, "no such key: xyzzy-value of xyzzy-user in version 1")]
+    with pytest.raises(EmbedderError, match=r"key: \*\*\* of \*\*\* in version 1") as raised:
         endpoint.embed(["a"], ["text"])
     assert "xyzzy" not in everything_said(endpoint, raised.value, capfd)
 

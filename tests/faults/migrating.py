@@ -9,11 +9,12 @@ from __future__ import annotations
 import multiprocessing
 import time
 import warnings
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
 
-from crossfade.embedders import VectorFile
+from crossfade.embedders import Endpoint, EndpointSettings, VectorFile
 from crossfade.errors import BadInput
 from crossfade.migration import Migration, Wanted
 
@@ -46,6 +47,28 @@ def step(name: str, place: str, upgrade: str, plan: str, vectors: str) -> None:
     elif name == "rollback":
         migration.rollback()
     migration.close()
+
+
+def spend(place: str, upgrade: str, plan: str, url: str, cap: float) -> None:
+    """Backfill from an endpoint until the cap."""
+    settings = EndpointSettings(
+        model="fine",
+        first_wait=0.01,
+        batch_size=SMALL_BATCH,
+        cost_per_million_tokens=1e6,
+        max_spend=cap,
+    )
+    migration = Migration(place, upgrade)
+    wanted = Wanted(plan=Path(plan), share=1.0, labels="kind")
+    migration.backfill(Endpoint(url, settings), wanted)
+    migration.close()
+
+
+def spending(*arguments: object) -> BaseProcess:
+    """A process that does `spend`."""
+    process = _spawning.Process(target=spend, args=arguments)
+    process.start()
+    return process
 
 
 def run(*arguments: str, kill_after: float | None = None) -> bool:

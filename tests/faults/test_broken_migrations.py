@@ -179,12 +179,26 @@ def test_a_spend_cap_ends_the_backfill_and_is_remembered(lifted, server, plan_fo
     done = lifted.backfill(endpoint(server, **price), wanted)
     assert 0 < done.new < ROWS
     assert "is spent" in done.why
+    # A text is one token, as the server counts, and at most 32: the last of them did not fit.
     spent = lifted.journal.spent
-    assert 0 < spent <= 120
-    again = endpoint(server, already_spent=spent, **price)
-    assert lifted.backfill(again, wanted).written == 0
-    more = endpoint(server, already_spent=spent, **price | {"max_spend": 1e9})
+    assert spent == done.new == 120 - 31
+    # Whoever asks next need not know: it is in the journal.
+    assert lifted.backfill(endpoint(server, **price), wanted).written == 0
+    assert lifted.journal.spent == spent
+    more = endpoint(server, **price | {"max_spend": 1e9})
     assert lifted.backfill(more, wanted).new == ROWS
+    assert lifted.journal.spent == ROWS
+
+
+def test_what_is_asked_for_beside_a_backfill_does_not_touch_its_journal(
+    lifted, server, plan_folder
+):
+    paid = endpoint(server, cost_per_million_tokens=1e6)
+    lifted.backfill(paid, Wanted(plan=plan_folder, share=0.5, labels="kind"))
+    lifted.backfill(endpoint(server), Wanted(plan=plan_folder, share=0.6, labels="kind"))
+    before = lifted.journal
+    assert lifted.verify(embedder=paid).passed
+    assert lifted.journal == before
 
 
 def test_a_full_disk_stops_it_with_nothing_half_done(tmp_path, models, upgrade_folder):

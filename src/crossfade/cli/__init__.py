@@ -1,16 +1,17 @@
 """The command line: one file per command, each thin: parse, call, print.
 
 Results go to stdout, progress and notes to stderr. Exit codes: 0 good, 1 a verdict failed, 2 bad
-usage or bad input, 3 a store or a service failed.
+usage or bad input, 3 a store or a service failed, 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 from __future__ import annotations
 
+import io
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from typer.rich_utils import rich_format_error
 
 from crossfade._version import __version__
 from crossfade.cli.apply import apply
@@ -19,9 +20,12 @@ from crossfade.cli.evaluate import evaluate
 from crossfade.cli.export import export
 from crossfade.cli.fit import fit
 from crossfade.cli.inspect import inspect
+from crossfade.cli.interrupt import Stopped, ending_at_once
 from crossfade.cli.migrate import app as migrate
+from crossfade.cli.output import say
 from crossfade.cli.plan import plan
 from crossfade.errors import CrossfadeError
+from crossfade.redaction import without_password
 
 app = typer.Typer(
     name="crossfade",
@@ -52,16 +56,27 @@ def options(
 
 def main() -> None:
     """The entry point: errors of ours become one line on stderr and their exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A path may hold what no encoding can write, and not every terminal can write an arrow.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        with ending_at_once():
+            sys.exit(app(standalone_mode=False))
     except CrossfadeError as error:
-        Console(stderr=True, soft_wrap=True).print(
-            f"[bold red]error[/] {_escape(str(error))}", highlight=False
-        )
+        say("error", str(error), "bold red")
         sys.exit(error.exit_code)
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+    except typer.Abort:
+        say("aborted", "nothing was done", "bold red")
+        sys.exit(1)
+    except Stopped as stopped:
+        say("stopped:", "not done → run the same command again", "bold yellow")
+        sys.exit(stopped.exit_code)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        # Bad usage. It is told as typer tells it, which repeats what was typed.
+        wrong: Any = error
+        wrong.message = without_password(wrong.message)
+        rich_format_error(wrong)
+        sys.exit(wrong.exit_code)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from crossfade.cli.gently import SHARE, FullSpeed, give_way
 from crossfade.cli.interrupt import stopping
@@ -21,7 +20,7 @@ from crossfade.cli.migrating import (
     finishing_line,
     opened,
 )
-from crossfade.cli.output import check_written, note, waiting, write_json
+from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
 from crossfade.embedders import EndpointSettings, VectorFile, open_embedder
 from crossfade.migration import Wanted
 from crossfade.migration.preparing import BATCH
@@ -108,8 +107,6 @@ def backfill(
             cost_per_million_tokens=cost_per_1m_tokens,
             max_spend=max_spend,
         )
-        if settings != EndpointSettings():
-            settings = replace(settings, already_spent=migration.journal.spent)
         embedder = open_embedder(embed, endpoint=settings)
         processors = 1.0 if full_speed else SHARE
         wanted = Wanted(plan, source, share, items, labels, priority, batch, processors)
@@ -118,10 +115,10 @@ def backfill(
             for warning in told["warnings"]:
                 note(f"warning: {warning}")
             if not write_json({"dry_run": True} | told, json_file):
-                console = Console()
+                console = PlainConsole()
                 for name, value in told.items():
                     if name != "warnings":
-                        console.print(f"{name.replace('_', ' ')}: {value}", highlight=False)
+                        console.print(f"{name.replace('_', ' ')}: {value}")
             return
         have = None if known is None else VectorFile(known)
         with waiting("backfill") as progress, stopping() as stop:
@@ -135,12 +132,11 @@ def backfill(
             note(f"warning: {done.left:,} rows changed faster than they could be written")
         if done.without_vector:
             note(f"warning: {done.without_vector:,} rows have no usable vector in {embedder.name}")
-        if write_json(record, json_file):
-            return
-        free = f", {done.at_no_cost:,} of them at no cost" if done.at_no_cost else ""
-        Console().print(
-            f"{done.written:,} rows backfilled{free}; {done.new:,} of {done.rows:,} are new "
-            f"({done.share:.1%}); ended by {done.why}",
-            highlight=False,
-        )
-        finishing_line(False, None, migration.status().next)
+        if not write_json(record, json_file):
+            free = f", {done.at_no_cost:,} of them at no cost" if done.at_no_cost else ""
+            PlainConsole().print(
+                f"{'stopped: ' if done.stopped else ''}{done.written:,} rows backfilled{free}; "
+                f"{done.new:,} of {done.rows:,} are new ({done.share:.1%}); ended by {done.why}"
+            )
+            finishing_line(False, None, migration.status().next)
+        stop.end(done.stopped)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from crossfade.cli.output import PlainConsole
 
 if TYPE_CHECKING:
     from crossfade.demo import Story
@@ -58,7 +59,7 @@ def _print(story: Story, output: Path) -> None:
 
     rows = len(story.test.labels)
     typer.echo(opening(len(story.train.labels), rows, story.guessing))
-    console = Console()
+    console = PlainConsole()
     console.print(_table("before the upgrade", BEFORE, story.cases))
     console.print(_table("with the upgrade", AFTER, story.cases))
     typer.echo("")
@@ -94,7 +95,7 @@ def _table(title: str, cases: tuple[str, ...], scores: dict[str, dict[str, float
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each part of the work where someone watches, a line for each where nobody does."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     with Progress(
         TextColumn("{task.description:<30}"),
         BarColumn(bar_width=24),
@@ -111,7 +112,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total)
                 if not console.is_terminal:
-                    console.print(what, highlight=False)
+                    console.print(what)
             bars.update(tasks[what], completed=done)
 
         yield report

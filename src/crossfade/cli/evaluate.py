@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from crossfade.cli.held import Named, open_held, open_zero_shot, read_vectors
-from crossfade.cli.output import check_written, note, waiting, write_json, write_text
+from crossfade.cli.output import (
+    PlainConsole,
+    check_written,
+    note,
+    waiting,
+    write_json,
+    write_text,
+)
 from crossfade.cli.tables import matrix_table, verdict_table
 from crossfade.compatibility import Chain, Compatibility, Held, evaluate_chain
 from crossfade.compatibility import evaluate as judge
@@ -257,10 +263,10 @@ def _write(
         note(f"warning: {text}")
     if quiet:
         return
-    console = Console()
+    console = PlainConsole()
     console.print(verdict_table(found))
     if chain is not None:
         for name in chain.matrices:
             console.print(matrix_table(chain, name))
     for fact in facts(found):
-        console.print(fact, highlight=False, soft_wrap=True)
+        console.print(fact, soft_wrap=True)

@@ -15,6 +15,8 @@ from crossfade.files import list_arrays, open_source, read_values, split_name
 from crossfade.pairs import Pairs, read_qrels
 from crossfade.retrieval import SameClass
 
+_WIDEST_BYTES = 4 << 30
+
 
 @dataclass(frozen=True)
 class Named:
@@ -76,7 +78,16 @@ def _open(named: Named, options: dict[str, Any]) -> Pairs:
 def read_list(place: str) -> Any:
     """One value per row."""
     path, name = split_name(place)
-    return np.asarray(read_values(path, name).to_pylist())
+    values = read_values(path, name).to_pylist()
+    longest = max((len(one) for one in values if isinstance(one, str)), default=0)
+    if 4 * longest * len(values) > _WIDEST_BYTES:
+        # numpy makes every row as wide as the longest of them.
+        raise BadInput(
+            f"has {len(values):,} values of up to {longest:,} characters",
+            where=place,
+            step="give shorter ones",
+        )
+    return np.asarray(values)
 
 
 def read_vectors(place: str) -> Any:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from crossfade.cli.output import PlainConsole
 from crossfade.cli.tables import validation_table
 from crossfade.compatibility.stability import stability
 from crossfade.files import list_arrays, split_name
+from crossfade.files.guards import reading
 from crossfade.maps import Mlp
 from crossfade.upgrade import Upgrade
 
@@ -33,7 +34,8 @@ def inspect(
     path = None if what is None else Path(what)
     if what is not None and is_store(what):
         facts = store_facts(what)
-        tables: list[Table | str] = [facts_table(what, facts)]
+        # Not as it was typed: that may hold a password.
+        tables: list[Table | str] = [facts_table(facts["name"], facts)]
     elif path is not None and path.is_dir() and path.suffix != ".lance":
         upgrade = Upgrade.load(path)
         facts = upgrade_facts(upgrade)
@@ -53,7 +55,7 @@ def inspect(
             facts["lambda"]["asked"] = "inf"
         typer.echo(json.dumps(facts))
         return
-    console = Console()
+    console = PlainConsole()
     for table in tables:
         console.print(table)
 
@@ -61,8 +63,10 @@ def inspect(
 def is_store(what: str) -> bool:
     """An address, a LanceDB table that is no pairs file, or a folder of Parquet files."""
     path = Path(what)
-    if "#" in what or ":" in what.split("/", 1)[0]:
-        return not path.exists() and split_name(what)[1] is None
+    with reading(path):
+        there = path.exists()
+    if not there and ("#" in what or ":" in what.split("/", 1)[0]):
+        return split_name(what)[1] is None
     if path.suffix == ".lance" and path.is_dir():
         names = {array.name for array in list_arrays(path)}
         return not {"old", "new"} <= names

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from crossfade.cli.backfill import backfill
@@ -24,7 +23,7 @@ from crossfade.cli.migrating import (
     opened,
     show_statements,
 )
-from crossfade.cli.output import check_written, note, waiting, write_json
+from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
 from crossfade.cli.verify import verify
 from crossfade.migration import Migration
 from crossfade.migration.journal import Journal
@@ -92,7 +91,7 @@ def start(
                 facts["at a cost of"] = f"{seen.backfill['predicted_cost']:,.2f}"
         for name, value in facts.items():
             table.add_row(name, value)
-        Console().print(table)
+        PlainConsole().print(table)
         show_statements(seen.statements)
         begun = None if dry_run else migration.status().next
         finishing_line(dry_run, "started", begun or "")
@@ -120,7 +119,7 @@ def forward(
             found = migration.status()
             record = {"dry_run": True, "rows": found.old, "stage": found.stage}
             if not write_json(record, json_file):
-                Console().print(f"{found.old:,} of {found.rows:,} rows would be lifted")
+                PlainConsole().print(f"{found.old:,} of {found.rows:,} rows would be lifted")
             return
         with waiting("forward") as progress, stopping() as stop:
             done = migration.forward(progress=progress, stop=stop, size=batch, index=index)
@@ -141,15 +140,14 @@ def forward(
             "stopped": done.stopped,
             "stage": after.stage,
         }
-        if write_json(record, json_file):
-            return
-        how = "stopped" if done.stopped else "done"
-        Console().print(
-            f"{how}: {done.written:,} rows lifted, {done.looked_at:,} looked at, "
-            f"{done.rate:,.0f} rows/s",
-            highlight=False,
-        )
-        finishing_line(False, None, migration.status().next)
+        if not write_json(record, json_file):
+            how = "stopped" if done.stopped else "done"
+            PlainConsole().print(
+                f"{how}: {done.written:,} rows lifted, {done.looked_at:,} looked at, "
+                f"{done.rate:,.0f} rows/s"
+            )
+            finishing_line(False, None, migration.status().next)
+        stop.end(done.stopped)
 
 
 app.command()(backfill)
@@ -243,7 +241,7 @@ def _ended(done: Journal | None, json_file: str | None) -> None:
     record = {"dry_run": False, "stage": stage, "vector": vector, "space": space}
     if not write_json(record, json_file):
         where = "" if vector is None else f": vectors are in {vector!r}"
-        Console().print(f"{stage}{where}", highlight=False, markup=False)
+        PlainConsole().print(f"{stage}{where}")
         if space == "new":
             note("they are in the new model's own space: insert and ask plain new vectors")
         elif space == "shared" and done is not None:
@@ -256,7 +254,7 @@ def _ended(done: Journal | None, json_file: str | None) -> None:
 
 def show_status(found: Status) -> None:
     """The counts as a table, then what comes next."""
-    console = Console()
+    console = PlainConsole()
     table = Table(title=f"{found.store}: {found.stage}", title_justify="left")
     for name in ("state", "rows", "share"):
         table.add_column(name, justify="left" if name == "state" else "right")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.text import Text
 
+from crossfade.cli.output import PlainConsole
 from crossfade.errors import BadInput
 from crossfade.migration import Migration
 from crossfade.stores import METRICS
@@ -53,19 +54,19 @@ def opened(
 
 def show_statements(statements: dict[str, list[str]]) -> None:
     """What each step will say to the store."""
-    console = Console()
+    console = PlainConsole()
     for step, said in statements.items():
-        console.print(f"[bold]{step}[/]")
+        console.print(Text(step, "bold"))
         for statement in said:
-            console.print(f"  {statement}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"  {statement}", soft_wrap=True)
 
 
 def finishing_line(dry_run: bool, done: str | None, command: str) -> None:
     """The last line: what was done, and what to type next."""
-    console = Console()
+    console = PlainConsole()
     if dry_run:
-        console.print("nothing was done (--dry-run)", highlight=False)
+        console.print("nothing was done (--dry-run)")
         return
     if done is not None:
-        console.print(done, highlight=False)
-    console.print(f"next: {command}", highlight=False, markup=False, soft_wrap=True)
+        console.print(done)
+    console.print(f"next: {command}", soft_wrap=True)

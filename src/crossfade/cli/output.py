@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +14,14 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from crossfade.files.atomic import check_parent, replacing
 
 STDOUT = "-"
 _PATIENCE_SECONDS = 2.0
+# Controls, halves of characters, and ends of lines and paragraphs.
+_UNSEEN = ("Cc", "Cs", "Zl", "Zp")
 
 
 def check_written(*targets: str | Path | None) -> None:
@@ -33,7 +37,8 @@ def write_text(text: str, target: str) -> bool:
         typer.echo(text.rstrip("\n"))
         return True
     with replacing(Path(target), overwrite=True) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        # Of a path that is no text, as it is written in JSON too.
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     return False
 
 
@@ -45,20 +50,50 @@ def write_json(record: Any, target: str | None) -> bool:
     return write_text(json.dumps(record, indent=indent, ensure_ascii=False) + "\n", target)
 
 
+class PlainConsole(Console):
+    """Shows text as it is: names of models, columns and files are the user's own, and `[red]` or
+    `:boom:` in them mean nothing. What has a style is a `rich.text.Text`."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
+
+
+def visible(text: str, keep: str = "\n") -> str:
+    """Text with its control characters spelled out, which a terminal would obey, and with what no
+    encoding can write.
+
+    >>> visible("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    if text.isprintable():
+        return text
+    odd = {c for c in set(text) - set(keep) if unicodedata.category(c) in _UNSEEN}
+    return "".join(ascii(c)[1:-1] if c in odd else c for c in text)
+
+
 def note(text: str) -> None:
     """A line on stderr."""
-    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+    PlainConsole(stderr=True).print(visible(text, keep=""), soft_wrap=True)
+
+
+def say(word: str, text: str, style: str) -> None:
+    """A line on stderr that begins with a word in colour."""
+    line = Text.assemble((word, style), " ", visible(text, keep=""))
+    PlainConsole(stderr=True).print(line, soft_wrap=True)
 
 
 @contextmanager
 def waiting(name: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr, for those who look at it and for work that takes long enough to look."""
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=PlainConsole(stderr=True),
         transient=True,
     )
     begin = time.monotonic()

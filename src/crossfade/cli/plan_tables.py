@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from crossfade.backfill.blend import Blend
 from crossfade.backfill.record import Plan
+from crossfade.cli.output import PlainConsole
 
 # Candidates that are shown all.
 _FEW = 12
@@ -17,7 +18,7 @@ _FEW = 12
 
 def show(made: Plan, output: Path) -> None:
     """The choice, the candidates it was chosen from, and what it costs."""
-    console = Console()
+    console = PlainConsole()
     shown = worth_showing(made)
     title = "area under the curve, in percent"
     if len(shown) < len(made.candidates):
@@ -51,9 +52,9 @@ def show(made: Plan, output: Path) -> None:
     console.print(cost)
     for metric, share in made.reach.items():
         if share is None:
-            console.print(f"new/new is not reached in {metric}", highlight=False)
-    console.print(f"[bold]{made.recommendation}[/]: {made.reason}", highlight=False)
-    console.print(f"written: {output}", highlight=False)
+            console.print(f"new/new is not reached in {metric}")
+    console.print(Text.assemble((made.recommendation, "bold"), f": {made.reason}"))
+    console.print(f"written: {output}")
 
 
 def worth_showing(made: Plan) -> list[dict[str, Any]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from crossfade.card import validated
 from crossfade.cases import CASES
+from crossfade.cli.output import PlainConsole
 from crossfade.compatibility import Chain, Compatibility
 from crossfade.compatibility.write import SIGNS
 from crossfade.upgrade import Upgrade
@@ -46,7 +47,7 @@ def validation_table(upgrade: Upgrade) -> Table | str:
 
 
 def show(table: Table | str) -> None:
-    Console().print(table, highlight=False)
+    PlainConsole().print(table)
 
 
 def verdict_table(found: Compatibility) -> Table:
@@ -63,7 +64,7 @@ def verdict_table(found: Compatibility) -> Table:
             low, high = found.ci95[case][name]
             cells.append(f"{means[case][name]:.1f} ± {(high - low) / 2:.1f}")
         word = found.verdicts[case].word if case in found.verdicts else ""
-        verdict = f"[{STYLES[word]}]{SIGNS[word]} {word}[/]" if word else ""
+        verdict = Text(f"{SIGNS[word]} {word}", STYLES[word]) if word else ""
         table.add_row(case, *cells, verdict)
     return table
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from crossfade.cli.output import PlainConsole
 from crossfade.upgrade import Report
 
 
@@ -28,7 +28,7 @@ def describe(entry: dict[str, Any]) -> str:
 @contextmanager
 def training_progress() -> Iterator[Report]:
     """A `report` for `Upgrade.fit`."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     if not console.is_terminal:
         yield lambda entry: _line(console, entry)
         return
@@ -53,7 +53,7 @@ def training_progress() -> Iterator[Report]:
         yield report
 
 
-def _line(console: Console, entry: dict[str, Any]) -> None:
+def _line(console: PlainConsole, entry: dict[str, Any]) -> None:
     if "validation" in entry or entry["epoch"] == entry["epochs"]:
         where = f"{entry['block']} {entry['epoch']}/{entry['epochs']}"
-        console.print(f"{where}  {describe(entry)}", highlight=False, soft_wrap=True)
+        console.print(f"{where}  {describe(entry)}", soft_wrap=True)

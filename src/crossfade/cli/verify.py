@@ -7,8 +7,8 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from crossfade.cli.held import read_list
 from crossfade.cli.migrating import (
@@ -19,13 +19,17 @@ from crossfade.cli.migrating import (
     VectorColumn,
     opened,
 )
-from crossfade.cli.output import check_written, note, waiting, write_json
+from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
 from crossfade.embedders import open_embedder
 from crossfade.errors import BadInput
 from crossfade.migration import Queries
 from crossfade.pairs import Pairs
 
-_SIGNS = {True: "[green]ok[/]", False: "[bold red]failed[/]", None: "[yellow]left out[/]"}
+_SIGNS = {
+    True: Text("ok", "green"),
+    False: Text("failed", "bold red"),
+    None: Text("left out", "yellow"),
+}
 
 
 def verify(
@@ -72,14 +76,13 @@ def verify(
             for check in found.checks:
                 sign = _SIGNS[check.passed]
                 table.add_row(check.name, sign, check.detail)
-            console = Console()
+            console = PlainConsole()
             console.print(table)
             if found.quality is not None and "predicted" in found.quality:
                 told = found.quality["predicted"]["now"]
                 console.print(
                     "the plan predicted "
-                    + ", ".join(f"{metric} {value:.1f}" for metric, value in told.items()),
-                    highlight=False,
+                    + ", ".join(f"{metric} {value:.1f}" for metric, value in told.items())
                 )
         if found.passed and not found.proves:
             note("another step ran meanwhile: verify again before `finish`")

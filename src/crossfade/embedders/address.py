@@ -6,11 +6,14 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from crossfade.errors import BadInput
+from crossfade.redaction import redact
 
 _OPENAI = ("api.openai.com", "OPENAI_API_KEY")
+# Of a query: shorter ones are in any text, and no keys.
+_SHORTEST_VALUE = 4
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,7 @@ class Address:
         >>> Address("a", "https://a", False, secrets=("sk-123",)).scrubbed("bad key 'sk-123'")
         "bad key '***'"
         """
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return text
+        return redact(text, self.secrets)
 
 
 def address_of(
@@ -55,7 +56,8 @@ def address_of(
     name = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
     key = _key(key_env, host, environment, name)
     authorization = None
-    secrets = [secret for secret in (key, parts.query) if secret]
+    values = [value for _, value in parse_qsl(parts.query) if len(value) >= _SHORTEST_VALUE]
+    secrets = [secret for secret in (key, parts.query, *values) if secret]
     if parts.password is not None or parts.username:
         if key is not None and key_env is not None:
             raise BadInput(
@@ -64,7 +66,8 @@ def address_of(
         user, password = unquote(parts.username or ""), unquote(parts.password or "")
         encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
         authorization = f"Basic {encoded}"
-        secrets += [secret for secret in (encoded, parts.password, password) if secret]
+        # A key may stand in the place of the user.
+        secrets += [secret for secret in (encoded, password or user) if secret]
     elif key is not None:
         authorization = f"Bearer {key}"
     loopback = _is_loopback(host)

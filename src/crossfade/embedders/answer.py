@@ -88,7 +88,9 @@ def _vector(embedding: Any, one: Id, where: str) -> NDArray[np.float32]:
 
 
 def _tokens(usage: Any) -> float | None:
-    tokens: Any = usage.get("total_tokens") if isinstance(usage, dict) else None
-    if type(tokens) in (int, float) and 0 <= tokens < 2**53:
-        return float(tokens)
-    return None
+    """The larger of two counts that should be one: an endpoint may leave either at 0."""
+    said: list[Any] = []
+    if isinstance(usage, dict):
+        said = [usage.get(f"{of}_tokens") for of in ("total", "prompt")]
+    counts = [float(n) for n in said if type(n) in (int, float) and 0 <= n < 2**53]
+    return max(counts, default=None)

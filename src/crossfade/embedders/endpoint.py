@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
@@ -15,9 +16,11 @@ from crossfade.embedders.address import address_of
 from crossfade.embedders.answer import Answer, Unreadable, read_answer
 from crossfade.embedders.contract import Id, Vectors
 from crossfade.embedders.pace import Pace
-from crossfade.embedders.post import Passing, Post
+from crossfade.embedders.post import Passing, Post, Refused
 from crossfade.embedders.spend import Spend
 from crossfade.errors import BadInput, EmbedderError, shortened
+
+_LONGEST_TIMEOUT = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class EndpointSettings:
     """The environment variable that holds the API key."""
     batch_size: int = 64
     timeout: float = 60.0
+    """Seconds for one request, from its connection to the last byte of its answer."""
     retries: int = 6
     first_wait: float = 1.0
     """Seconds before the first retry; they double with each, and up to half is left to chance."""
@@ -38,9 +42,8 @@ class EndpointSettings:
     tokens_per_minute: float | None = None
     cost_per_million_tokens: float | None = None
     max_spend: float | None = None
-    """In the currency of the price. Reached, it ends the run with `BudgetSpent`."""
-    already_spent: float = 0.0
-    """What earlier runs of the same migration spent, which counts towards `max_spend`."""
+    """In the currency of the price. A request that could pass it ends the run, unsent, with
+    `BudgetSpent`; what earlier runs of the same migration spent counts too."""
     dimensions: int | None = None
     """Asks models that can for shorter vectors."""
     encoding: Literal["float", "base64"] = "float"
@@ -59,7 +62,7 @@ class EndpointSettings:
             "dimensions",
         ):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not 0 < value < math.inf:
                 raise BadInput(f"{name} is {value}", step="give a number above 0")
         for name in (
             "retries",
@@ -67,11 +70,12 @@ class EndpointSettings:
             "longest_wait",
             "cost_per_million_tokens",
             "max_spend",
-            "already_spent",
         ):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
+            if value is not None and not 0 <= value < math.inf:
                 raise BadInput(f"{name} is {value}", step="give a number of 0 or more")
+        if self.timeout > _LONGEST_TIMEOUT:
+            raise BadInput(f"timeout is {self.timeout}", step="give at most a day of seconds")
 
 
 class Endpoint:
@@ -105,11 +109,7 @@ class Endpoint:
         if not settings.model:
             raise BadInput("no model was named", where=self.name, step="name it with --model")
         self.settings = settings
-        self.spend = Spend(
-            settings.cost_per_million_tokens,
-            settings.max_spend,
-            already_spent=settings.already_spent,
-        )
+        self.spend = Spend(settings.cost_per_million_tokens, settings.max_spend)
         self._pace = Pace(
             settings.requests_per_second, settings.tokens_per_minute, sleep=sleep, clock=clock
         )
@@ -131,7 +131,7 @@ class Endpoint:
                     where=self.name,
                     step="give it a text, or delete it",
                 )
-        self.spend.allow(self.spend.estimate(texts), self.name)
+        self.spend.allow(texts, self.name)
         size = self.settings.batch_size
         found = [
             self._request(ids[start : start + size], texts[start : start + size])
@@ -170,27 +170,23 @@ class Endpoint:
         raise AssertionError("unreachable")
 
     def _attempt(self, payload: dict[str, Any], ids: Sequence[Id], texts: list[str]) -> Answer:
-        characters = sum(map(len, texts))
-        expected = self.spend.tokens_of(characters)
-        self.spend.allow(expected, self.name)
+        expected = self.spend.estimate(texts)
         self._pace.wait(expected)
+        # Whatever happens from here on is paid for, unless it is known that it was not.
+        self.spend.reserve(texts, self.name)
         try:
             body = self._post.send(payload)
-        except Passing as failure:
-            if failure.maybe_billed:
-                self.spend.count(characters, None)
+        except (Passing, Refused) as failure:
+            if failure.free:
+                self.spend.release()
             raise
         try:
             answer = read_answer(body, ids, self.name)
         except Unreadable as problem:
-            self.spend.count(characters, None)
             raise Passing(str(problem)) from problem
-        except EmbedderError:
-            self.spend.count(characters, None)
-            raise
-        self.spend.count(characters, answer.tokens)
-        if answer.tokens is not None:
-            self._pace.correct(answer.tokens - expected)
+        tokens = self.spend.settle(texts, answer.tokens)
+        if tokens is not None:
+            self._pace.correct(tokens - expected)
         return answer
 
     def _wait(self, attempt: int, failure: Passing) -> float:

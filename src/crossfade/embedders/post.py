@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-import time
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from crossfade.embedders.address import Address
+from crossfade.embedders.deadline import Deadline, TimedHttp, TimedHttps, TimedRequest
 from crossfade.errors import EmbedderError, shortened
 
 _STEPS = {
@@ -24,17 +24,27 @@ _STEPS = {
     429: "check the plan and the billing of the account",
 }
 _REPEATABLE = (408, 425, 429)
+# Of what a server says about an error.
+_MOST_SAID = 1 << 14
 
 
 class Passing(Exception):
     """A failure that may not come again."""
 
-    def __init__(self, cause: str, *, wait: float | None = None, maybe_billed: bool = False):
+    def __init__(self, cause: str, *, wait: float | None = None, free: bool = False):
         super().__init__(cause)
         self.wait = wait
         """Seconds that the server asks to be left alone."""
-        self.maybe_billed = maybe_billed
-        """Whether the server may have done the work before the answer was lost."""
+        self.free = free
+        """Whether the server cannot have done any work, nor charged for it."""
+
+
+class Refused(EmbedderError):
+    """A failure that will come again; `free` as of `Passing`."""
+
+    def __init__(self, cause: str, *, free: bool, where: object, step: str):
+        super().__init__(cause, where=where, step=step)
+        self.free = free
 
 
 class Post:
@@ -43,7 +53,7 @@ class Post:
     def __init__(self, address: Address, *, timeout: float, most_bytes: int) -> None:
         self._address, self._timeout, self._most = address, timeout, most_bytes
         # A redirect would carry the key to another host. A proxy cannot reach our own loopback.
-        handlers: list[Any] = [_NoRedirect()]
+        handlers: list[Any] = [_NoRedirect(), TimedHttp(), TimedHttps()]
         if address.loopback:
             handlers.append(urllib.request.ProxyHandler({}))
         self._opener = urllib.request.build_opener(*handlers)
@@ -58,24 +68,26 @@ class Post:
         }
         if self._address.authorization is not None:
             headers["Authorization"] = self._address.authorization
-        # The scheme was checked when the address was made.
-        request = urllib.request.Request(  # noqa: S310
-            self._address.url, json.dumps(payload).encode(), headers, method="POST"
-        )
-        try:
-            with self._opener.open(request, timeout=self._timeout) as response:
-                return self._body(response)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refused(error) from None
-        except urllib.error.URLError as error:
-            raise self._unreached(error.reason) from None
-        except (OSError, http.client.HTTPException) as error:
-            raise self._lost(error) from None
+        data = json.dumps(payload).encode()
+        with Deadline(self._timeout) as deadline:
+            # The scheme was checked when the address was made.
+            request = TimedRequest(
+                self._address.url, deadline, data=data, headers=headers, method="POST"
+            )
+            try:
+                with self._opener.open(request, timeout=self._timeout) as response:
+                    return self._body(response, deadline)
+            except urllib.error.HTTPError as error:
+                with error:
+                    raise self._refused(error) from None
+            except urllib.error.URLError as error:
+                reason = TimeoutError() if deadline.passed else error.reason
+                raise self._unreached(reason) from None
+            except (OSError, http.client.HTTPException) as error:
+                raise self._lost(TimeoutError() if deadline.passed else error) from None
 
-    def _body(self, response: http.client.HTTPResponse) -> bytes:
+    def _body(self, response: http.client.HTTPResponse, deadline: Deadline) -> bytes:
         pieces, size = [], 0
-        deadline = time.monotonic() + self._timeout
         while piece := response.read1(1 << 16):
             pieces.append(piece)
             size += len(piece)
@@ -85,9 +97,8 @@ class Post:
                     where=self._address.name,
                     step="use smaller batches, or raise the limit",
                 )
-            # The socket's own limit is for each read: a trickle would pass it for ever.
-            if time.monotonic() > deadline:
-                raise TimeoutError
+        if deadline.passed:
+            raise TimeoutError
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
         return b"".join(pieces)
@@ -95,17 +106,18 @@ class Post:
     def _refused(self, error: urllib.error.HTTPError) -> Exception:
         code, said = error.code, self._said(error)
         cause = f"answered {code}{f': {said}' if said else ''}"
+        # The others are answered before any work; behind these there may be a model that did it.
+        repeatable = code in _REPEATABLE or code >= 500
         # Waiting does not fill an empty account.
-        broke = code == 429 and "insufficient_quota" in said
-        if (code in _REPEATABLE or code >= 500) and not broke:
+        if repeatable and not (code == 429 and "insufficient_quota" in said):
             return Passing(cause, wait=_wait_asked(error.headers.get("Retry-After")))
         step = _STEPS.get(code, "check the address")
-        return EmbedderError(cause, where=self._address.name, step=step)
+        return Refused(cause, free=not repeatable, where=self._address.name, step=step)
 
     def _said(self, error: urllib.error.HTTPError) -> str:
         """The server's own words, short and without secrets."""
         try:
-            body = error.read(1 << 14)
+            body = error.read(_MOST_SAID)
         except (OSError, http.client.HTTPException):
             return ""
         try:
@@ -119,23 +131,27 @@ class Post:
         except (ValueError, RecursionError):
             text = body.decode(errors="replace")
         text = self._address.scrubbed(text)
+        if len(body) == _MOST_SAID:
+            # It goes on, and a key that is cut in two is not known for one.
+            text = text[: len(text) // 2]
         return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
 
     def _unreached(self, reason: object) -> Exception:
         if isinstance(reason, ssl.SSLCertVerificationError):
-            return EmbedderError(
+            return Refused(
                 f"its certificate is not trusted ({reason.verify_message})",
+                free=True,
                 where=self._address.name,
                 step="check the address, or set SSL_CERT_FILE to the authority that signed it",
             )
         if isinstance(reason, TimeoutError):
-            return Passing(f"no connection within {self._timeout:g} s")
-        return Passing(f"no connection ({self._words(reason)})")
+            return Passing(f"no connection within {self._timeout:g} s", free=True)
+        return Passing(f"no connection ({self._words(reason)})", free=True)
 
     def _lost(self, error: Exception) -> Passing:
         if isinstance(error, TimeoutError):
-            return Passing(f"no answer within {self._timeout:g} s", maybe_billed=True)
-        return Passing(f"the connection broke ({self._words(error)})", maybe_billed=True)
+            return Passing(f"no answer within {self._timeout:g} s")
+        return Passing(f"the connection broke ({self._words(error)})")
 
     def _words(self, reason: object) -> str:
         if isinstance(reason, OSError) and reason.strerror:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from crossfade.errors import BadInput
 from crossfade.files.atomic import refuse_existing, replacing
+from crossfade.files.choice import check_lengths
 from crossfade.files.contract import ArrayInfo, Extra, Format, Layout, Source
 
 __all__ = [
@@ -100,7 +101,7 @@ def list_arrays(path: str | Path) -> tuple[ArrayInfo, ...]:
 
 
 def read_values(path: str | Path, name: str | None = None) -> pa.Array:
-    """A one-dimensional array of numbers or strings, whole; nulls stay nulls.
+    """A one-dimensional array of numbers or short strings, whole; nulls stay nulls.
 
     >>> import numpy as np, tempfile
     >>> path = Path(tempfile.mkdtemp()) / "labels.npy"
@@ -109,7 +110,9 @@ def read_values(path: str | Path, name: str | None = None) -> pa.Array:
     ['cat', 'dog']
     """
     path = Path(path)
-    return _format(path).values(path, name)
+    values = _format(path).values(path, name)
+    check_lengths(path, name, values)
+    return values
 
 
 def left_out(path: str | Path, layout: Layout) -> tuple[str, ...]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from crossfade.errors import BadInput
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crossfade.errors import BadInput, BadRow
 from crossfade.files.contract import ArrayInfo
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")
+# Bytes of a label or an id; and dimensions of a vector. Beyond that it is something else.
+LONGEST, WIDEST = 4096, 1 << 20
 USUAL_NAMES = ("vector", "vectors", "embedding", "embeddings")
 
 
@@ -70,6 +75,12 @@ def check_vectors(path: object, array: ArrayInfo) -> None:
         )
     if 0 in array.shape:
         raise BadInput(f"{array} is empty", where=path, step="give at least one vector")
+    if (array.shape[1] or 0) > WIDEST:
+        raise BadInput(
+            f"{array} has vectors of more than {WIDEST:,} dimensions",
+            where=path,
+            step="give one row per item: an array of shape (rows, dimension)",
+        )
 
 
 def check_values(path: Path, array: ArrayInfo) -> None:
@@ -82,6 +93,22 @@ def check_values(path: Path, array: ArrayInfo) -> None:
         )
     if array.shape[0] == 0:
         raise BadInput(f"{array} is empty", where=path, step="give one value per row")
+
+
+def check_lengths(path: Path, name: str | None, values: pa.Array) -> None:
+    """Raise for a string that is longer than labels and ids are."""
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return
+    longest = pc.max(pc.binary_length(values)).as_py() or 0
+    if longest > LONGEST:
+        lengths = pc.binary_length(values).fill_null(0)
+        raise BadRow(
+            int(pc.index(lengths, longest).as_py()),
+            f"has {longest:,} bytes",
+            where=path,
+            side=name,
+            step=f"labels and ids are shorter: give at most {LONGEST:,}",
+        )
 
 
 def _list(arrays: Sequence[ArrayInfo]) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from crossfade.errors import BadInput
 
+_ALWAYS_HELD = 256 << 20
+_TIMES_PACKED = 20
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _TRUNCATED_STEP = "copy or download it again"
 
@@ -20,6 +22,19 @@ _TRUNCATED_STEP = "copy or download it again"
 def truncated(path: Path, detail: str) -> BadInput:
     """The error for a file that ends before its contents do."""
     return BadInput(f"is truncated: {detail}", where=path, step=_TRUNCATED_STEP)
+
+
+def check_unpacked(path: Path, name: str, nbytes: int, packed: int) -> None:
+    """Raise if values that are held in memory take far more there than in the file.
+
+    What is not packed passes, however large it is; so does what any machine can hold.
+    """
+    if nbytes > max(_ALWAYS_HELD, _TIMES_PACKED * packed):
+        raise BadInput(
+            f"'{name}' unpacks from {packed:,} bytes to {nbytes:,} or more",
+            where=path,
+            step="write it with np.save, which packs nothing, if it is meant to be so large",
+        )
 
 
 @contextmanager
@@ -35,6 +50,11 @@ def reading(path: Path) -> Iterator[None]:
         raise BadInput("may not be read", where=path, step="check its permissions") from error
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise BadInput(f"is damaged ({error})", where=path, step=_TRUNCATED_STEP) from error
+    except ValueError as error:
+        # No system has a name for it: pathlib's words for a NUL, or for half a character.
+        if "null byte" not in str(error) and not isinstance(error, UnicodeEncodeError):
+            raise
+        raise BadInput("is no path", where=ascii(str(path)), step="check it") from error
     except OSError as error:
         raise BadInput(
             f"cannot be read ({error.strerror or error})", where=path, step="check the disk"

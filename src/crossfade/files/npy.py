@@ -53,7 +53,7 @@ def values(path: Path, name: str | None) -> pa.Array:
     check_values(path, info)
     with reading(path), path.open("rb") as file:
         file.seek(header.offset)
-        return read_values(file, header, path, path.stem)
+        return read_values(file, header, path, path.stem, file_size(path))
 
 
 def write(path: Path, batches: Iterable[pa.RecordBatch], layout: Layout) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import lzma
+import struct
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -69,9 +71,11 @@ def values(path: Path, name: str | None) -> pa.Array:
     headers = _headers(path)
     info = only(path, [header.info(found) for found, header in headers.items()], name)
     check_values(path, info)
+    header = headers[info.name]
     with _opened(path) as archive, archive.open(f"{info.name}.npy") as member:
-        member.seek(headers[info.name].offset)
-        return read_values(cast(BinaryIO, member), headers[info.name], path, info.name)
+        member.seek(header.offset)
+        packed = archive.getinfo(f"{info.name}.npy").compress_size
+        return read_values(cast(BinaryIO, member), header, path, info.name, packed)
 
 
 def write(path: Path, batches: Iterable[pa.RecordBatch], layout: Layout) -> None:
@@ -99,6 +103,10 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         try:
             with zipfile.ZipFile(path) as archive:
                 yield archive
+        except (struct.error, UnicodeDecodeError, OverflowError, lzma.LZMAError) as error:
+            raise BadInput(
+                f"is damaged ({error})", where=path, step="write it with np.savez"
+            ) from error
         except RuntimeError as error:
             # The zip module's way to tell of a password and of a packer it does not know.
             raise BadInput(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from crossfade.errors import BadInput
 from crossfade.files.choice import check_values, only
 from crossfade.files.contract import ArrayInfo, Layout, Source
-from crossfade.files.guards import file_size, reading
+from crossfade.files.guards import check_unpacked, file_size, reading
 from crossfade.files.rawrows import check_rows
 from crossfade.files.table import infos, table_source, whole_column
 
@@ -39,7 +39,9 @@ def values(path: Path, name: str | None) -> pa.Array:
         info = only(path, infos(file.schema_arrow, file.metadata.num_rows), name)
         check_values(path, info)
         kind = file.schema_arrow.field(info.name).type
-    return whole_column(path, info.name, _scan(path, 1 << 16, [info.name]), kind)
+        _check_packing(path, info.name, file.metadata)
+    text = [info.name] if pa.types.is_string(kind) or pa.types.is_large_string(kind) else []
+    return whole_column(path, info.name, _scan(path, 1 << 16, [info.name], text), kind)
 
 
 def write(path: Path, batches: Iterable[pa.RecordBatch], layout: Layout) -> None:
@@ -59,8 +61,18 @@ def write(path: Path, batches: Iterable[pa.RecordBatch], layout: Layout) -> None
         check_rows(rows, layout)
 
 
+def _check_packing(path: Path, name: str, metadata: pq.FileMetaData) -> None:
+    """Raise if the column takes far more memory than its bytes in the file, by what it says."""
+    for place in range(metadata.num_columns):
+        chunks = [metadata.row_group(g).column(place) for g in range(metadata.num_row_groups)]
+        if chunks and chunks[0].path_in_schema == name:
+            unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
+            packed = sum(chunk.total_compressed_size for chunk in chunks)
+            check_unpacked(path, name, unpacked, packed)
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+def _opened(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     file_size(path)
     with reading(path):
         try:
@@ -68,7 +80,12 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
             # what was fetched ahead would be kept until the whole file is read.
             with (
                 path.open("rb") as raw,
-                pq.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False) as file,
+                pq.ParquetFile(
+                    raw,
+                    buffer_size=_BUFFER,
+                    pre_buffer=False,
+                    read_dictionary=list(dictionaries),
+                ) as file,
             ):
                 yield file
         except (pa.ArrowException, OSError) as error:
@@ -81,8 +98,10 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
             ) from error
 
 
-def _scan(path: Path, size: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    with _opened(path) as file:
+def _scan(
+    path: Path, size: int, columns: list[str] | None, dictionaries: Sequence[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    with _opened(path, dictionaries) as file:
         yield from file.iter_batches(batch_size=size, columns=columns)
 
 

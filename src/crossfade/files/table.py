@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from crossfade.errors import BadInput
 from crossfade.files.arrow import as_fixed_size, is_vector_type
-from crossfade.files.choice import check_vectors, choose
+from crossfade.files.choice import check_lengths, check_vectors, choose
 from crossfade.files.contract import ArrayInfo, Source
 
 Scan = Callable[[int, list[str] | None], Iterator[pa.RecordBatch]]
@@ -69,9 +69,14 @@ def whole_column(
         kind = kind.value_type
     if not (_is_text(kind) or _is_number(kind)):
         raise BadInput(f"'{name}' holds {kind}", where=path, step="give whole numbers or strings")
-    return pa.chunked_array(
-        [batch.column(name).cast(kind) for batch in batches], kind
-    ).combine_chunks()
+    found = []
+    for batch in batches:
+        column = batch.column(name)
+        if pa.types.is_dictionary(column.type):
+            # Before each row has a copy of it.
+            check_lengths(path, name, column.dictionary)
+        found.append(column.cast(kind))
+    return pa.chunked_array(found, kind).combine_chunks()
 
 
 def _info(field: pa.Field, rows: int) -> ArrayInfo:

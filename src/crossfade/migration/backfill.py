@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class Filled:
     without_vector: int = 0
     seconds: float = 0.0
     why: str = ""
+    stopped: bool = False
 
     @property
     def share(self) -> float:
@@ -87,7 +89,8 @@ def fill(
     if known is not None:
         held = places_of(order, list(_known_ids(store, known)), task.order_rows)
         run.all_of(known, iter(held.items()), free=True)
-    run.all_of(embedder, _in_order(store, order, task.order_rows), free=False)
+    with run.keeping(embedder):
+        run.all_of(embedder, _in_order(store, order, task.order_rows), free=False)
     done.seconds = time.monotonic() - begin
     done.why = run.why or (
         "every row of the order is done" if done.new < goal else f"the share of {task.target:.0%}"
@@ -132,6 +135,19 @@ class _Run:
         self.why = ""
         self.resting = Resting(wanted.processors)
 
+    @contextmanager
+    def keeping(self, embedder: Embedder) -> Iterator[None]:
+        """Write down what is spent before it is: a kill must not forget it."""
+        if not isinstance(embedder, Endpoint):
+            yield
+            return
+
+        def keep(spent: float) -> None:
+            self.journal = save_journal(self.store, self.journal.after(spent=spent))
+
+        with embedder.spend.kept(self.journal.spent, keep):
+            yield
+
     def all_of(self, embedder: Embedder, ids: Iterator[Placed], *, free: bool) -> None:
         """Go through `ids`; rows that could not be written get another turn at the end."""
         again: list[Placed] = []
@@ -164,7 +180,7 @@ class _Run:
         if self.why:
             return True
         if self.stop():
-            self.why = "the user's stop"
+            self.why, self.done.stopped = "the user's stop", True
         elif self.done.new >= self.goal:
             return True
         elif not free and self.wanted.items is not None and paid >= self.wanted.items:
@@ -209,9 +225,6 @@ class _Run:
         self.done.written += written
         self.done.at_no_cost += written if free else 0
         self.done.new += max(0, written - already)
-        if isinstance(embedder, Endpoint):
-            # Money that is spent is written down at once: a kill must not forget it.
-            self.journal = save_journal(self.store, self.journal.after(spent=embedder.spend.spent))
         if self.progress is not None:
             self.progress(self.done.new - self.first, max(0, self.goal - self.first))
         if failure is not None:
@@ -227,6 +240,10 @@ class _Run:
         """
         ids = todo.ids
         texts = todo.rows[self.text].to_pylist() if embedder.needs_source else None
+        if isinstance(embedder, Endpoint) and texts is not None:
+            # As many as there is money for; not even one, and the endpoint says so.
+            texts = texts[: max(1, embedder.spend.affordable(texts))]
+            ids = ids[: len(texts)]
         found: list[NDArray[np.float32]] = []
         begin = time.monotonic()
         for first in range(0, len(ids), ASKED):

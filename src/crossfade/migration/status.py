@@ -88,7 +88,8 @@ def next_command(
     store: Store, journal: Journal, *, late: int = 0, new: int = 0, usable: int = 0
 ) -> str:
     """What to type now; words in capitals are for the reader to fill in."""
-    command = f"crossfade migrate {{}} {shlex.quote(store.name)}"
+    place = shlex.quote(store.name).replace("{", "{{").replace("}", "}}")
+    command = f"crossfade migrate {{}} {place}"
     match journal.stage:
         case "started" | "forwarding":
             return command.format("forward")

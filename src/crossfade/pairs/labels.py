@@ -13,6 +13,8 @@ from crossfade.errors import BadInput, BadRow
 
 DROP_STEP = "drop it with --drop-bad-rows, or fit without labels with --no-labels"
 MISSING = -1
+# Of the names of all classes, as numpy holds them.
+_WIDEST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +45,29 @@ def encode(values: pa.Array | NDArray[Any], where: object) -> Labels:
     (array([1, 0, 1]), ['cat', 'dog'])
     """
     missing, plain = _plain(values, where)
+    if isinstance(plain, pa.Array):
+        return _encode_text(plain, where)
     codes = np.full(len(plain), MISSING, np.int64)
     classes, codes[~missing] = np.unique(plain[~missing], return_inverse=True)
     return Labels(codes, classes, str(where))
+
+
+def _encode_text(values: pa.Array, where: object) -> Labels:
+    """By the names that there are: numpy would make every row as wide as the longest of them."""
+    coded = values.dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    wide = 4 * len(names) * max(map(len, names), default=0)
+    if wide > _WIDEST_BYTES:
+        raise BadInput(
+            f"{len(names):,} classes have names of up to {max(map(len, names)):,} characters",
+            where=where,
+            step="give them shorter names",
+        )
+    order = sorted(range(len(names)), key=names.__getitem__)
+    places = np.full(len(names) + 1, MISSING, np.int64)
+    places[order] = np.arange(len(names))
+    codes = places[np.asarray(coded.indices.fill_null(len(names)))]
+    return Labels(codes, np.array([names[place] for place in order], np.str_), str(where))
 
 
 def check(labels: Labels) -> None:
@@ -80,7 +102,7 @@ def check_classes(counts: NDArray[np.int64], where: object) -> None:
 
 
 def _plain(values: pa.Array | NDArray[Any], where: object) -> tuple[NDArray[np.bool_], Any]:
-    """Which labels are missing, and all of them as an array of whole numbers or strings."""
+    """Which labels are missing, and all of them as whole numbers, or as Arrow holds strings."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise BadInput(
@@ -113,5 +135,5 @@ def _plain(values: pa.Array | NDArray[Any], where: object) -> tuple[NDArray[np.b
     if pa.types.is_integer(kind):
         return missing, np.asarray(values.fill_null(0))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return missing, np.asarray(values.fill_null("").to_pylist(), dtype=np.str_)
+        return missing, values
     raise BadInput(f"the labels hold {kind}", where=where, step="give whole numbers or strings")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crossfade.errors import BadInput
-from crossfade.files import list_arrays, read_values, split_name
-from crossfade.files.guards import reading
+from crossfade.files import ArrayInfo, list_arrays, read_values, split_name
+from crossfade.files.choice import named
+from crossfade.files.guards import check_unpacked, file_size, reading
 
 COLUMNS = ("query", "item", "grade")
 NAME = "qrels"
+_NUMBERS = tuple(f"{word}{bits}" for word in ("int", "uint", "float") for bits in (8, 16, 32, 64))
 
 
 def read_qrels(place: str | Path) -> NDArray[Any]:
@@ -34,17 +38,22 @@ def read_qrels(place: str | Path) -> NDArray[Any]:
     if path.suffix.lower() in (".parquet", ".lance"):
         return _columns(path, {array.name for array in found})
     with reading(path):
-        return _array(path, name or NAME, [array.name for array in found])
+        return _array(path, name or NAME, found)
 
 
-def _array(path: Path, name: str, present: list[str]) -> NDArray[Any]:
+def _array(path: Path, name: str, found: Sequence[ArrayInfo]) -> NDArray[Any]:
     kind = path.suffix.lower()
+    info = found[0] if kind == ".npy" else named(path, found, name)
+    if len(info.shape) != 2 or info.dtype not in _NUMBERS:
+        raise BadInput(
+            f"{info} is no list of judgements",
+            where=path,
+            step="give numbers: a row of query, item and perhaps a grade for each",
+        )
+    nbytes = math.prod(size or 0 for size in info.shape) * np.dtype(info.dtype).itemsize
+    check_unpacked(path, info.name, nbytes, file_size(path))
     if kind == ".npy":
         return np.asarray(np.load(path, allow_pickle=False))
-    if name not in present:
-        raise BadInput(
-            f"has no {name!r}, only {', '.join(present)}", where=path, step="name it: FILE:NAME"
-        )
     if kind == ".npz":
         with np.load(path, allow_pickle=False) as arrays:
             return np.asarray(arrays[name])

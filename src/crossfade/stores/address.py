@@ -1,18 +1,30 @@
-"""What a user types to name a store, taken apart."""
+"""What a user types to name a store, taken apart; and its name for others, without secrets."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urldefrag, urlsplit
+from urllib.parse import quote, unquote
 
 from crossfade.errors import BadInput
+from crossfade.files.guards import reading
 
 KNOWN = (
     "DIR/TABLE.lance (LanceDB), postgresql://HOST/DATABASE#TABLE (pgvector), "
     "qdrant://HOST:PORT#COLLECTION or qdrant:DIR#COLLECTION (Qdrant), or a folder of Parquet files"
 )
+# What tells one database from another, and so has to be there if a name is typed again.
+_SHOWN = (
+    "host", "hostaddr", "port", "dbname", "user", "service", "options", "sslmode", "sslrootcert",
+    "target_session_attrs",
+)  # fmt: skip
+# The beginning of a query whose last value goes on with an @: these may hold one, and no others.
+_WITH_AT = re.compile(
+    r"\?(?:[a-z_]+=[^&]*&)*(?:user|password|sslpassword|passfile|options)=[^&]*$", re.DOTALL
+)
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]@\s]*)(?::[0-9]*)?")
 
 
 @dataclass(frozen=True)
@@ -28,7 +40,7 @@ class Address:
         """How messages call it; holds no secret.
 
         >>> Address("pgvector", "postgresql://app:secret@db/shop", "items").name
-        'postgresql://db/shop#items'
+        'postgresql://app@db/shop#items'
         """
         return safe_name(f"{self.at}#{self.table}") if self.table else self.at
 
@@ -39,44 +51,144 @@ class Address:
         Address(kind='pgvector', at='postgresql://db/shop', table='items')
         >>> Address.of("shop/items.lance")
         Address(kind='lancedb', at='shop/items.lance', table='')
+
+        A password may hold any character, as long as nothing behind it has an @:
+
+        >>> Address.of("postgresql://app:p@ss/w#rd[@db/shop#items").at
+        'postgresql://app:p%40ss%2Fw%23rd%5B@db/shop'
         """
         text = str(place)
+        if any(ord(character) < 32 or ord(character) == 127 for character in text):
+            raise BadInput("the address holds a control character", step=f"name {KNOWN}")
         scheme = text.split(":", 1)[0] if ":" in text else ""
         if scheme in ("postgresql", "postgres"):
-            url, table = urldefrag(text)
-            return cls("pgvector", url, _named(table, "table", text))
+            return cls("pgvector", *_url_and(text, "table"))
         if scheme in ("qdrant", "qdrant+https"):
-            url, collection = urldefrag(text)
-            return cls("qdrant", url, _named(collection, "collection", text))
+            return cls("qdrant", *_url_and(text, "collection"))
         if scheme and "//" in text:
             raise BadInput(f"a store of kind {scheme!r} is not known", step=f"name {KNOWN}")
-        folder, table = urldefrag(text)
+        folder, _, table = text.rpartition("#") if "#" in text else (text, "", "")
         path = Path(folder) / f"{table}.lance" if table else Path(folder)
-        if path.suffix == ".lance" or (path / "_versions").is_dir():
-            return cls("lancedb", str(path))
-        if path.is_dir():
-            return cls("parquet", str(path))
+        with reading(path):
+            if path.suffix == ".lance" or (path / "_versions").is_dir():
+                return cls("lancedb", str(path))
+            if path.is_dir():
+                return cls("parquet", str(path))
         raise BadInput("no such store", where=text, step=f"name {KNOWN}")
 
 
+@dataclass(frozen=True)
+class Url:
+    """The parts of the address of a server, as they were written."""
+
+    scheme: str
+    user: str
+    password: str | None
+    place: str
+    query: str
+    table: str
+
+    @classmethod
+    def of(cls, text: str) -> Url:
+        """The last @ ends a user and a password, whatever they hold; the last # begins a table."""
+        scheme, _, rest = text.partition("://")
+        end = _end_of_credentials(rest)
+        user, colon, password = rest[: max(0, end)].partition(":")
+        rest, _, table = _cut_last(rest[end + 1 :], "#")
+        place, _, query = rest.partition("?")
+        return cls(scheme, user, password if colon else None, place, query, table)
+
+    @property
+    def settings(self) -> list[tuple[str, str]]:
+        """The settings of the query, as they were written."""
+        pairs = (part.partition("=") for part in self.query.split("&") if part)
+        return [(name, value) for name, _, value in pairs]
+
+    @property
+    def has_host(self) -> bool:
+        """Whether what stands in the place of hosts are some, with their ports."""
+        return all(map(_HOST.fullmatch, self.place.partition("/")[0].split(",")))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be told, as it was written and as it is meant."""
+        found = [value for name, value in self.settings if name not in _SHOWN]
+        if self.password is not None:
+            found.append(self.password)
+        return tuple({one for value in found if value for one in (value, unquote(value))})
+
+    def written(self) -> str:
+        """The address without the table, its user and password so that nobody can misread them."""
+        secret = "" if self.password is None else f":{_quoted(self.password)}"
+        who = f"{_quoted(self.user)}{secret}@" if self.user or secret else ""
+        query = f"?{self.query}" if self.query else ""
+        return f"{self.scheme}://{who}{self.place}{query}"
+
+    def shown(self) -> str:
+        """The address with the table, without what must not be told."""
+        # What is no host might be a part of a password.
+        place = self.place if self.has_host else "…"
+        user = f"{_quoted(self.user)}@" if self.user else ""
+        kept = [(n, value) for n, value in self.settings if n in _SHOWN and "@" not in value]
+        query = f"?{'&'.join(map('='.join, kept))}" if kept else ""
+        table = f"#{self.table}" if self.table else ""
+        return f"{self.scheme}://{user}{place}{query}{table}"
+
+
 def safe_name(url: str) -> str:
-    """A URL without its password, its user and its query, fit for logs.
+    """A URL fit for logs: without its password and any setting that might hold one.
+
+    What tells the database from others stays, so that the name can be typed again, with the
+    password where it belongs (`PGPASSWORD` or `~/.pgpass`). A setting with an @ that is not written
+    %40 is left out as well: it may be that the @ ends a password.
 
     >>> safe_name("postgresql://app:secret@db:5432/shop?sslkey=x#items")
-    'postgresql://db:5432/shop#items'
+    'postgresql://app@db:5432/shop#items'
+    >>> safe_name("postgresql:///shop?host=/run/pg&password=secret#items")
+    'postgresql:///shop?host=/run/pg#items'
     >>> safe_name("qdrant:shop/db#items")
     'qdrant:shop/db#items'
     """
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    fragment = f"#{parts.fragment}" if parts.fragment else ""
-    slashes = "//" if parts.netloc else ""
-    return f"{parts.scheme}:{slashes}{host}{parts.path}{fragment}"
+    return Url.of(url).shown() if "://" in url else url
 
 
-def _named(value: str, what: str, text: str) -> str:
-    if not value:
+def _end_of_credentials(rest: str) -> int:
+    """The place of the @ behind user and password; -1 where there are none."""
+    end = rest.rfind("@")
+    query = _WITH_AT.search(rest[: max(0, end)])
+    if query is not None:
+        end = rest.rfind("@", 0, query.start())
+    before = rest[: max(0, end)]
+    # An @ in a path, a query or a table is none of them, unless there could be a password.
+    if rest.startswith("/") or (":" not in before and re.search(r"[/?#]", before)):
+        return -1
+    return end
+
+
+def _quoted(text: str) -> str:
+    return quote(re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", text), safe="%", errors="replace")
+
+
+def _cut_last(text: str, mark: str) -> tuple[str, str, str]:
+    return text.rpartition(mark) if mark in text else (text, "", "")
+
+
+def _url_and(text: str, what: str) -> tuple[str, str]:
+    """The address, and the table or collection that it names."""
+    if "://" not in text:
+        url, _, table = _cut_last(text, "#")
+        # Only a folder can do without: nothing else is shown, as it may hold a password.
+        if not text.startswith("qdrant:"):
+            raise BadInput("the address has no //", step=f"name {KNOWN}")
+    else:
+        parts = Url.of(text)
+        if not parts.has_host:
+            raise BadInput(
+                "the host cannot be read", where=parts.shown(), step="check its brackets and port"
+            )
+        url, table = parts.written(), parts.table
+    if not table:
         raise BadInput(
             f"names no {what}", where=safe_name(text), step=f"add #{what.upper()} to the address"
         )
-    return value
+    return url, table

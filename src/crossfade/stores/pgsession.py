@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from crossfade.errors import MissingExtra, StoreError
+from crossfade.redaction import redact
+from crossfade.stores.address import Url
 from crossfade.stores.locking import held_by_other
 
 try:
@@ -33,7 +34,7 @@ class Session:
     def __init__(self, url: str, name: str, patience: float) -> None:
         self.name = name
         self._url, self._patience = url, patience
-        self._secret = unquote(urlsplit(url).password or "")
+        self._secrets = Url.of(url).secrets
         self._open: Connection | None = None
         self._locked: str | None = None
 
@@ -115,9 +116,8 @@ class Session:
 
     def _told(self, error: psycopg.Error) -> StoreError:
         text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        for secret in (self._url, self._secret):
-            if secret:
-                text = text.replace(secret, "…")
+        # The address may be in it too, and a password in any spelling.
+        text = redact(text.replace(self._url, self.name), self._secrets)
         return StoreError(text, where=self.name, step="check the server, then repeat the command")
 
 

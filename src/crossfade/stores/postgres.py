@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from crossfade.errors import BadInput
+from crossfade.stores.address import safe_name
 from crossfade.stores.contract import ROWS, TOKEN, Column, Description, Hit, Id, Metric, Where
 from crossfade.stores.names import PREFIX, check_where
 from crossfade.stores.pgcatalog import Catalog, columns_of, index_state, read_catalog
@@ -55,9 +56,7 @@ class PostgresStore:
         metric: Metric | None = None,
         patience: float = 30.0,
     ) -> None:
-        parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
-        self.name = f"postgresql://{host}{parts.path}#{table}"
+        self.name = safe_name(f"{url}#{table}")
         self._session = Session(url, self.name, patience)
         try:
             self._catalog = self._look(unquote(table), id, vector)

@@ -17,6 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from crossfade.errors import BadInput, CrossfadeError, MissingExtra, StoreError
+from crossfade.redaction import redact
+from crossfade.stores.address import Url, safe_name
 
 KEY = "QDRANT_API_KEY"
 _SECONDS = 60
@@ -59,17 +61,17 @@ def connect(url: str) -> Place:
         folder = Path(rest).resolve()
         if not (folder / "meta.json").is_file():
             raise BadInput(
-                "is no folder of a local Qdrant", where=rest, step="name one, or qdrant://HOST:PORT"
+                "is no folder of a local Qdrant", where=url, step="name one, or qdrant://HOST:PORT"
             )
         return Place(local_client(folder), f"qdrant:{rest}", folder)
-    parts = urlsplit(url)
-    name = f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    if "@" in parts.netloc or parts.query:
+    name, found = safe_name(url), Url.of(url)
+    if found.user or found.password is not None or found.query:
         raise BadInput(
             "the address holds more than a host", where=name, step=f"put the key into {KEY}"
         )
     secure = scheme == "qdrant+https"
     with telling(name), warnings.catch_warnings():
+        parts = urlsplit(url)
         if parts.hostname in _LOOPBACK:
             warnings.filterwarnings("ignore", "Api key is used with an insecure connection")
         client = _library().QdrantClient(
@@ -121,10 +123,9 @@ def telling(name: str) -> Iterator[None]:
         if not _is_of_client(error):
             raise
         source = getattr(error, "source", error)
-        said = " ".join(str(source).split())[:300] or type(source).__name__
-        key = os.environ.get(KEY)
-        said = said.replace(key, "***") if key else said
-        raise StoreError(said, where=name, step="check that Qdrant is there") from None
+        said = " ".join(str(source).split()) or type(source).__name__
+        said = redact(said, [os.environ.get(KEY, "")])
+        raise StoreError(said[:300], where=name, step="check that Qdrant is there") from None
 
 
 def status_of(error: BaseException) -> int | None:
