@@ -26,12 +26,13 @@ def main() -> int:
     parser.add_argument("--point", type=int, help="crash at this durable act alone")
     parser.add_argument("--most", type=int, help="crash at so many durable acts, evenly spread")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rows", type=int, help="of a table: 200, or 60 for crash points")
+    parser.add_argument("--rows", type=int, help="200; 100 for Qdrant; 60 for points")
     parser.add_argument("--pace", type=float, default=0.03, help="seconds between operations")
     parser.add_argument("--json", type=Path, help="where to write everything")
     given = parser.parse_args()
     points = given.points or given.point is not None or given.most is not None
-    harness = Harness(given.store, given.rows or (60 if points else 200), given.seed, given.pace)
+    rows = given.rows or (60 if points else 100 if given.store == "qdrant" else 200)
+    harness = Harness(given.store, rows, given.seed, given.pace)
     try:
         if points:
             crash_at_points(harness, given.point, given.most)

@@ -14,12 +14,13 @@ from typing import Any
 from tests.adversary.acts import When
 from tests.adversary.application import After
 from tests.adversary.course import Abandoned, Course
-from tests.adversary.steps import run
 from tests.adversary.world import Harness, World
 
 # The application acts at every so many acts of the migration.
 _EVERY = 4
 _WHILE_DEAD = 3
+# So many acts in a row that no migration had are beyond the end.
+_MISSES = 4
 _made = count(1)
 
 
@@ -31,10 +32,12 @@ def crash_at_points(harness: Harness, only: int | None = None, most: int | None 
     numbers: Iterable[int] = count(1) if only is None else [only]
     if most is not None and total > most:
         numbers = sorted({1 + round(n * (total - 1) / (most - 1)) for n in range(most)})
+    missed = 0
     for number in numbers:
         died = [_crash(harness, number, when) for when in ("before", "after")]
         # What the application does differs from point to point, and so does the number of acts.
-        if number > total and not any(died):
+        missed = 0 if any(died) else missed + 1
+        if number > total and missed == _MISSES:
             return
 
 
@@ -73,7 +76,7 @@ class _Migration:
                     more: dict[str, Any] = {"every": _EVERY, "quiet": course.quiet}
                     if self.number and at is None:
                         more |= {"die_at": self.number, "when": self.when}
-                    out = run(world.job(*course.left, count=True, number=self.acts, **more))
+                    out = world.run(*course.left, count=True, number=self.acts, **more)
                     self.acts = out.acts
                     ending = course.went(out)
                     if out.died:

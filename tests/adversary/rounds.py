@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from functools import partial
 
 import numpy as np
 from tests.adversary.application import After, Mode
 from tests.adversary.course import Abandoned, Course
-from tests.adversary.steps import Event, Outcome, run
+from tests.adversary.steps import Event, Outcome
 from tests.adversary.world import Harness, World
 
 # Kills of one step, and what else may happen while it runs.
@@ -37,7 +38,7 @@ def _calm(harness: Harness) -> dict[str, float]:
     ):
         with harness.world(harness.seed, 1_000_000 + number, "stop") as world:
             for name in names:
-                out = run(world.job(name))
+                out = world.run(name)
                 if out.how != "done":
                     raise RuntimeError(f"undisturbed, {name} {out.how}: {out.said} {out.failed}")
                 seconds[name] = out.seconds
@@ -119,9 +120,13 @@ class _Round:
         # The step is short, and the application is to meet it.
         self.world.mode(mode, faster=_FASTER if name == "finish" else 1.0)
         begin = time.monotonic()
-        job = self.world.job(name, quiet=(name,) if quiet else ())
         moment = float(self.rng.uniform(0.0, whole))
-        out = run(job, kill_after=moment if kill else None, events=events)
+        out = self.world.run(
+            name,
+            kill_after=moment if kill else math.inf,
+            events=events,
+            quiet=(name,) if quiet else (),
+        )
         if files:
             self.world.mode("none" if quiet else "all")
             self.world.switched = (begin, time.monotonic())

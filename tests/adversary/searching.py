@@ -96,6 +96,7 @@ class _Running:
 
     def __init__(self) -> None:
         self.searching: Searching | None = None
+        self.pace = 0.0
 
     def handle(self, what: str, told: dict[str, Any]) -> Any:
         if what == "begin":
@@ -103,6 +104,7 @@ class _Running:
             self.searching = Searching(
                 told["place"], told["upgrade"], texts, Path(told["log"]), told["seed"]
             )
+            self.pace = told["pace"]
         elif what == "all" and self.searching is not None:
             self.searching.all()
         elif what == "close" and self.searching is not None:
@@ -114,7 +116,7 @@ class _Running:
         if self.searching is None:
             return 0.2
         self.searching.once()
-        return 0.03
+        return self.pace
 
 
 def run(socket: str) -> None:

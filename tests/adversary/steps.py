@@ -1,20 +1,15 @@
-"""The process that is killed: it carries out steps of a migration, and says how far it has come.
-
-Processes are forked off a server that has imported everything and used nothing, so that a kill
-meets the migration at work and not Python at its imports.
-"""
+"""The process that is killed: it carries out steps of a migration, and says how far it has come."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
+import math
 import os
 import signal
 import time
 import traceback
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +18,7 @@ from tests.adversary import control
 from tests.adversary.acts import Acts, When, take_turns
 from tests.adversary.application import After, Application
 from tests.adversary.models import Embedder
+from tests.adversary.nursery import Nursery
 from tests.adversary.searching import Searching
 from tests.adversary.tables import open_table
 
@@ -33,30 +29,12 @@ from crossfade.migration.columns import STATE
 # Small, so that a step is many acts.
 BATCH = 20
 SHARE = 0.6
+# Steps take a second: one that takes this long waits for something that does not come.
+_LONGEST = 300.0
 # How likely the application, and a search, come before a call to the store.
 _TURNS = (0.08, 0.04)
 # The state of a row that was made with the new model, under its name of today or the next one.
 _FILLED = getattr(columns, "FILLED", None) or columns.NEW
-# Lance starts its threads when it is used, and nobody uses it before the fork.
-warnings.filterwarnings("ignore", message="lance is not fork-safe")
-_spawning = multiprocessing.get_context("forkserver")
-_spawning.set_forkserver_preload(
-    [
-        "tests.adversary.steps",
-        "crossfade.backfill.gallery",
-        "crossfade.stores.lance",
-        "crossfade.stores.parquet",
-        "crossfade.stores.postgres",
-        "crossfade.stores.qdrant",
-        "lance.dataset",
-        "lance.file",
-        "numba",
-        "psycopg",
-        "pyarrow.parquet",
-        "qdrant_client",
-        "portalocker",
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -96,6 +74,15 @@ class Job:
     when: When = "before"
     turns: Turns | None = None
 
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> Job:
+        """From JSON."""
+        turns = told["turns"]
+        if turns is not None:
+            texts = {int(key): text for key, text in turns["texts"].items()}
+            turns = Turns(**turns | {"texts": texts})
+        return cls(**told | {"turns": turns})
+
 
 @dataclass
 class Outcome:
@@ -114,7 +101,7 @@ class Outcome:
     """What its last step took."""
 
 
-def _do(name: str, migration: Migration, plan: str) -> list[str]:
+def do(name: str, migration: Migration, plan: str) -> list[str]:
     """One step, whatever was done of it before; gives the checks that failed."""
     if name == "start":
         try:
@@ -137,7 +124,7 @@ def _do(name: str, migration: Migration, plan: str) -> list[str]:
     return []
 
 
-def _filled(migration: Migration) -> list[int]:
+def filled(migration: Migration) -> list[int]:
     store = migration.store
     out: list[int] = []
     for rows in store.stream([STATE]):
@@ -146,8 +133,9 @@ def _filled(migration: Migration) -> list[int]:
     return out
 
 
-def work(job: Job) -> None:
+def work(told: dict[str, Any]) -> None:
     """What the process does."""
+    job = Job.of(told)
     answer = os.open(job.answer, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def say(**told: Any) -> None:
@@ -165,9 +153,9 @@ def work(job: Job) -> None:
         for name in job.steps:
             at = name
             say(begun=name)
-            failed = _do(name, migration, job.plan)
+            failed = do(name, migration, job.plan)
             if name == "verify":
-                say(filled=_filled(migration))
+                say(filled=filled(migration))
             if failed:
                 say(refused=name, said="verify did not pass", failed=failed, acts=acts.number)
                 return
@@ -217,13 +205,6 @@ def _turn(job: Job, turns: Turns, step: Callable[[], str]) -> Callable[[int], No
     return here
 
 
-def beside(run: Callable[[str], None], socket: str) -> Any:
-    """A process that stays for the whole run and is spoken to by a socket."""
-    process = _spawning.Process(target=run, args=(socket,), daemon=True)
-    process.start()
-    return process
-
-
 @dataclass(frozen=True)
 class Event:
     """Something that the harness does to the world while a process works."""
@@ -232,30 +213,41 @@ class Event:
     act: Callable[[], None]
 
 
-def run(job: Job, *, kill_after: float | None = None, events: tuple[Event, ...] = ()) -> Outcome:
+def run(
+    nursery: Nursery,
+    job: Job,
+    *,
+    kill_after: float = math.inf,
+    events: tuple[Event, ...] = (),
+) -> Outcome:
     """Do the job in a process of its own, killed so many seconds after its first step began.
 
     A process that ends meanwhile is not killed: then its step is done.
     """
     answer = Path(job.answer)
     answer.unlink(missing_ok=True)
-    process = _spawning.Process(target=work, args=(job,))
-    process.start()
-    while process.exitcode is None and not (answer.exists() and answer.stat().st_size):
-        process.join(0.001)
+    child = nursery.start("steps", "work", asdict(job))
+    while child.wait(0.001) is None and not (answer.exists() and answer.stat().st_size):
+        pass
     begin = time.monotonic()
     for event in sorted(events, key=lambda event: event.after):
-        process.join(max(0.0, event.after - (time.monotonic() - begin)))
-        event.act()
-    if kill_after is not None:
-        process.join(max(0.0, kill_after - (time.monotonic() - begin)))
-        if process.exitcode is None:
-            process.kill()
-    process.join()
+        if event.after < kill_after:
+            child.wait(max(0.0, begin + event.after - time.monotonic()))
+            event.act()
+    if kill_after < math.inf and (
+        child.wait(max(0.0, begin + kill_after - time.monotonic())) is None
+    ):
+        child.kill()
+    status = child.wait(_LONGEST)
+    hangs = status is None
+    if hangs:
+        child.kill()
+        status = child.wait()
     out = _outcome(answer, job)
-    if out.how == "killed" and process.exitcode != -signal.SIGKILL:
-        out.how, out.said = "raised", f"the process ended with {process.exitcode}"
-    process.close()
+    if hangs:
+        out.how, out.said = "raised", f"it was not done after {_LONGEST:.0f} seconds"
+    elif out.how == "killed" and status != -signal.SIGKILL:
+        out.how, out.said = "raised", f"the process ended with {status}"
     return out
 
 

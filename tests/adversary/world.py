@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -12,19 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.adversary import application, control, models, searching, steps
+from tests.adversary import control, models
 from tests.adversary.application import After, Application, Mode
 from tests.adversary.checking import Checker, Finished, Violation
 from tests.adversary.history import Content, History, Log
 from tests.adversary.maps import Maps
+from tests.adversary.nursery import Child, Nursery
 from tests.adversary.searching import Searching, read_searches
-from tests.adversary.steps import Job, Turns
+from tests.adversary.steps import Event, Job, Outcome, Turns, run
 from tests.adversary.summary import Summary
 from tests.adversary.tables import Table, open_table
 
 # Rows that nobody touches, for the searches.
-_SPARED = 12
-_PACE = 0.03
+_SPARED = 8
+# Seconds between operations of the application, and between searches.
+_PACE, _SEARCH_PACE = 0.03, 0.05
 
 
 class Harness:
@@ -44,21 +47,24 @@ class Harness:
             self.server = Server(memory())
         self.apart = kind != "qdrant"
         """Whether application and searches have processes of their own."""
-        self._processes: dict[str, Any] = {}
+        self.nursery = Nursery(self.folder / "nursery")
+        self._beside: dict[str, Child] = {}
         if self.apart:
-            for name, run in (("application", application.run), ("searching", searching.run)):
-                self._processes[name] = steps.beside(run, str(self.folder / name))
-            for name, process in self._processes.items():
-                control.wait_for(self.folder / name, process.is_alive)
+            for name in ("application", "searching"):
+                socket = self.folder / name
+                self._beside[name] = child = self.nursery.start(name, "run", str(socket))
+                control.wait_for(socket, lambda child=child: child.wait(0.0) is None)
         self.summary.begun = time.monotonic()
 
     def ask(self, who: str, what: str, **told: Any) -> None:
-        control.ask(self.folder / who, what, **told)
+        if control.ask(self.folder / who, what, **told) is None:
+            raise RuntimeError(f"the {who} does not answer when asked to {what}")
 
     def close(self) -> None:
-        for name, process in self._processes.items():
+        for name, child in self._beside.items():
             self.ask(name, "end")
-            process.join()
+            child.wait()
+        self.nursery.close()
         if self.server is not None:
             self.server.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -138,6 +144,7 @@ class World:
                 upgrade=str(self.harness.upgrade),
                 texts=self.texts,
                 log=str(self.searches),
+                pace=_SEARCH_PACE,
                 **told,
             )
 
@@ -170,8 +177,19 @@ class World:
         here.all()
         here.close()
 
-    def job(self, *names: str, **more: Any) -> Job:
-        """Steps for a process that may be killed; in local mode the others come in between."""
+    def run(
+        self,
+        *names: str,
+        kill_after: float = math.inf,
+        events: tuple[Event, ...] = (),
+        **more: Any,
+    ) -> Outcome:
+        """Steps of the migration, in a process that is killed after so many seconds."""
+        job = self._job(*names, **more)
+        return run(self.harness.nursery, job, kill_after=kill_after, events=events)
+
+    def _job(self, *names: str, **more: Any) -> Job:
+        """In local mode the application and the searches come in between."""
         turns = None
         if self._begun and not self.harness.apart:
             turns = Turns(
@@ -236,10 +254,6 @@ class World:
         strays = [path for path in (self.plan / "orders").glob("*") if path.suffix != ".parquet"]
         strays += [path for path in self.folder.iterdir() if path.name not in _KNOWN]
         found += [Violation(f"left over: {path.relative_to(self.folder)}") for path in strays]
-        for name, count in history.outcomes.items():
-            operation, how = name.split()
-            summary.operations[operation if how == "done" else how] += count
-        summary.not_done.update(history.not_done)
         self.violate(*found)
 
     def violate(self, *found: Violation, **where: Any) -> None:
@@ -250,8 +264,13 @@ class World:
 
     def close(self) -> None:
         self._leave()
-        count, failures = read_searches(self.searches)
         summary = self.harness.summary
+        history = History(self.log)
+        for name, count in history.outcomes.items():
+            operation, how = name.split()
+            summary.operations[operation if how == "done" else how] += count
+        summary.not_done.update(history.not_done)
+        count, failures = read_searches(self.searches)
         summary.searches += count
         for told in failures:
             if "raised" in told:

@@ -86,7 +86,7 @@ class ParquetTable:
         files = [
             path.name
             for path in self._folder.iterdir()
-            if path.suffix != ".parquet" and path.name not in _KEPT
+            if not _is_file(path) and path.name not in _KEPT
         ]
         inside = [
             f"_crossfade/{path.name}"
@@ -102,7 +102,7 @@ class ParquetTable:
         """Nothing is held open."""
 
     def _files(self) -> list[Path]:
-        return sorted(self._folder.glob("*.parquet"))
+        return sorted(path for path in self._folder.iterdir() if _is_file(path))
 
     def _find(self, key: int) -> tuple[Path, pa.Table]:
         for path in self._files():
@@ -126,6 +126,11 @@ class ParquetTable:
     def _write(self, name: str, table: pa.Table) -> None:
         pq.write_table(table, self._folder / f".{name}", row_group_size=10)
         (self._folder / f".{name}").replace(self._folder / name)
+
+
+def _is_file(path: Path) -> bool:
+    """Not one that is still being written."""
+    return path.suffix == ".parquet" and not path.name.startswith(".")
 
 
 def _dim(schema: pa.Schema) -> int:
