@@ -1,0 +1,238 @@
+"""Every act that makes something durable, counted in the process that is to be killed.
+
+The functions are wrapped where all of the process finds them. Before the n-th call, or after it,
+the process kills itself; before each call others may get a turn.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Literal
+
+When = Literal["before", "after"]
+_FILES = {"os": ("replace", "rename", "unlink", "remove", "rmdir", "link", "symlink")}
+_LANCE = {
+    "lance.LanceDataset": (
+        "commit",
+        "commit_batch",
+        "add_columns",
+        "alter_columns",
+        "drop_columns",
+        "update",
+        "delete",
+        "insert",
+        "merge",
+        "restore",
+        "create_index",
+        "create_scalar_index",
+        "drop_index",
+        "cleanup_old_versions",
+        "update_config",
+        "delete_config_keys",
+        "update_metadata",
+        "update_schema_metadata",
+        "update_field_metadata",
+    ),
+    "lance.dataset.MergeInsertBuilder": ("execute", "execute_uncommitted"),
+    "lance.dataset.DatasetOptimizer": ("compact_files", "optimize_indices"),
+    "lance.dataset.Tags": ("create", "update", "delete"),
+    "lance.fragment.LanceFragment": ("update_columns", "merge_columns", "delete"),
+    "lance.file.LanceFileWriter": ("close",),
+    "lance": ("write_dataset",),
+}
+_POSTGRES = {
+    "psycopg.Cursor": ("execute", "executemany"),
+    "psycopg.Transaction": ("__exit__",),
+    "psycopg.Copy": ("write",),
+}
+_QDRANT_WRITES = (
+    "upsert",
+    "update_vectors",
+    "delete_vectors",
+    "delete",
+    "set_payload",
+    "overwrite_payload",
+    "delete_payload",
+    "clear_payload",
+    "batch_update_points",
+    "update_collection",
+    "update_collection_aliases",
+    "create_collection",
+    "recreate_collection",
+    "delete_collection",
+    "create_payload_index",
+    "delete_payload_index",
+    "create_vector_name",
+    "delete_vector_name",
+)
+_QDRANT_READS = ("scroll", "retrieve", "count", "facet", "query_points", "get_collection")
+_QDRANT = "qdrant_client.local.qdrant_local.QdrantLocal"
+_DURABLE: dict[str, dict[str, tuple[str, ...]]] = {
+    "lancedb": _FILES | _LANCE,
+    "pgvector": _FILES | _POSTGRES,
+    "parquet": _FILES,
+    "qdrant": _FILES | {_QDRANT: _QDRANT_WRITES},
+}
+# Statements that change nothing; a query of its own that does would be said WITH.
+_READING = ("select", "set", "load", "show", "begin")
+
+
+class Acts:
+    """Counts from `number`, and kills this process at the act `at`."""
+
+    def __init__(
+        self,
+        say: Callable[..., None],
+        number: int = 0,
+        at: int | None = None,
+        when: When = "before",
+        turn: Callable[[int], None] | None = None,
+    ) -> None:
+        self.number = number
+        self._say, self._at, self._when, self._turn = say, at, when, turn
+        self._lock = threading.Lock()
+        self._local = threading.local()
+
+    def watch(self, kind: str) -> None:
+        """Wrap the functions of this store."""
+        for owner, names in _DURABLE[kind].items():
+            for name in names:
+                _wrap(owner, name, self._around)
+
+    def _around(self, name: str, call: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        # What others do in their turn is not the migration's.
+        if getattr(self._local, "turned", False) or not _durable(name, given):
+            return call()
+        with self._lock:
+            self.number += 1
+            number = self.number
+        if self._turn is not None:
+            self._local.turned = True
+            try:
+                self._turn(number)
+            finally:
+                self._local.turned = False
+        if number == self._at and self._when == "before":
+            self._die(number, name, given)
+        out = call()
+        if number == self._at:
+            self._die(number, name, given)
+        return out
+
+    def _die(self, number: int, name: str, given: tuple[Any, ...]) -> None:
+        said = f"{name} {_said(given)}".strip()[:160]
+        self._say(died=f"{self._when} act {number}, {said}", act=number)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def take_turns(turn: Callable[[], None]) -> None:
+    """Give the others a turn before each call to Qdrant's local client, while nobody is inside.
+
+    One process may have a folder open, and its client is not made for several threads: the
+    application and the searches come between the calls of the migration, as a server lets them.
+    """
+    gate, local = _Gate(), threading.local()
+
+    def around(name: str, call: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        if getattr(local, "inside", False):
+            return call()
+        local.inside = True
+        try:
+            with gate.alone():
+                turn()
+            with gate.among_others():
+                return call()
+        finally:
+            local.inside = False
+
+    for name in (*_QDRANT_WRITES, *_QDRANT_READS):
+        _wrap(_QDRANT, name, around)
+
+
+class _Gate:
+    """One alone, or several together."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._changed = threading.Condition()
+
+    def among_others(self) -> Any:
+        return _Held(self._enter, self._leave)
+
+    def alone(self) -> Any:
+        return _Held(self._shut, self._changed.release)
+
+    def _enter(self) -> None:
+        with self._changed:
+            self._inside += 1
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def _shut(self) -> None:
+        self._changed.acquire()
+        self._changed.wait_for(lambda: not self._inside)
+
+
+class _Held:
+    def __init__(self, enter: Callable[[], Any], leave: Callable[[], Any]) -> None:
+        self._enter, self._leave = enter, leave
+
+    def __enter__(self) -> None:
+        self._enter()
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+
+def _wrap(owner: str, name: str, around: Callable[..., Any]) -> None:
+    """Functions that this version of a library has not are passed over."""
+    place = _find(owner)
+    if place is None or name not in vars(place):
+        return
+    held = vars(place)[name]
+    kind = type(held) if isinstance(held, (staticmethod, classmethod)) else None
+    function = held.__func__ if kind else held
+
+    @wraps(function)
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        given = (*arguments, *named.values())
+        return around(f"{owner}.{name}", lambda: function(*arguments, **named), given)
+
+    setattr(place, name, kind(wrapped) if kind else wrapped)
+
+
+def _find(owner: str) -> Any:
+    """A module, or a class in one."""
+    with suppress(ImportError):
+        return importlib.import_module(owner)
+    module, _, name = owner.rpartition(".")
+    with suppress(ImportError):
+        return getattr(importlib.import_module(module), name, None)
+    return None
+
+
+def _durable(name: str, given: tuple[Any, ...]) -> bool:
+    if not name.startswith("psycopg.Cursor"):
+        return True
+    words = _said(given[1:2]).split(None, 1)
+    return bool(words) and words[0].lower() not in _READING
+
+
+def _said(given: tuple[Any, ...]) -> str:
+    """Paths and statements, as far as one can tell an act by them."""
+    out = []
+    for value in given[:3]:
+        if hasattr(value, "as_string"):
+            out.append(" ".join(value.as_string(None).split()))
+        elif isinstance(value, (str, os.PathLike, int)):
+            out.append(" ".join(str(value).split()))
+    return " ".join(out)
