@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crossfade.errors import BadInput
 from crossfade.stores.contract import Metric
+from crossfade.stores.names import PREFIX
 from crossfade.stores.pgcopy import Kind
+
+if TYPE_CHECKING:
+    from crossfade.stores.pgstatements import Statements
 
 # How each kind travels in binary.
 KINDS: dict[Kind, str] = {
@@ -26,41 +31,59 @@ _KIND_OF: dict[str, Kind] = {
     "numeric": "number",
     "boolean": "boolean",
 }
+# What pgvector makes where nothing is said.
+_LISTS = 100
 _METRICS: dict[str, Metric] = {"cosine": "cosine", "l2": "l2", "ip": "dot"}
 _COLUMNS = """
     SELECT n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+           coalesce(l.collname IN ('C', 'POSIX', 'ucs_basic') OR l.collname = 'default' AND (
+               SELECT datcollate IN ('C', 'POSIX') AND datlocprovider = 'c'
+               FROM pg_database WHERE datname = current_database()
+           ), false),
+           CASE WHEN l.collname <> 'default' THEN format(' COLLATE %%I.%%I', ln.nspname, l.collname)
+                ELSE '' END,
            EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary
-                   AND i.indnatts = 1 AND a.attnum = ANY(i.indkey)),
+                   AND i.indnkeyatts = 1 AND a.attnum = i.indkey[0]),
            EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique
-                   AND i.indnatts = 1 AND i.indpred IS NULL AND a.attnum = ANY(i.indkey))
+                   AND i.indisvalid AND i.indnkeyatts = 1 AND i.indpred IS NULL
+                   AND a.attnum = i.indkey[0])
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    JOIN pg_attribute a ON a.attrelid = c.oid
+    JOIN pg_attribute a ON a.attrelid = c.oid LEFT JOIN pg_collation l ON l.oid = a.attcollation
+    LEFT JOIN pg_namespace ln ON ln.oid = l.collnamespace
     WHERE c.oid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _INDEXES = """
-    SELECT ic.relname, a.attname, o.opcname FROM pg_index i
+    SELECT a.attname, o.opcname, (SELECT option_value::int FROM pg_options_to_table(ic.reloptions)
+                                  WHERE option_name = 'lists' AND m.amname = 'ivfflat')
+    FROM pg_index i
     JOIN pg_class ic ON ic.oid = i.indexrelid JOIN pg_am m ON m.oid = ic.relam
     JOIN pg_opclass o ON o.oid = i.indclass[0]
     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-    WHERE i.indrelid = to_regclass(%s) AND m.amname IN ('hnsw', 'ivfflat')
+    WHERE i.indrelid = to_regclass(%s) AND m.amname IN ('hnsw', 'ivfflat') AND i.indisvalid
+    ORDER BY ic.relname
 """
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """A table as the server describes it."""
+    """A table as the server describes it; `place` is how messages call it."""
 
+    place: str
     schema: str
     table: str
     id: str
     id_type: str
+    by_code_point: bool
+    """Whether the server's own order of text ids is that of their code points."""
+    collation: str
     vector: str
     kinds: dict[str, Kind]
     dims: dict[str, int]
     halves: bool
     metric: Metric | None
     indexed: tuple[str, ...]
-    vector_indexes: tuple[str, ...]
+    probes: int
+    """How many lists of an ivfflat index a search looks into."""
 
 
 def read_catalog(
@@ -71,9 +94,10 @@ def read_catalog(
     rows = connection.execute(_COLUMNS, [quoted]).fetchall()
     if not rows:
         raise BadInput("no such table", where=where, step="name it as #TABLE or #SCHEMA.TABLE")
-    types = {name: kind for _, _, name, kind, _, _ in rows}
-    unique = [name for *_, name, _, _, is_unique in rows if is_unique]
-    key = id or next((name for *_, name, _, primary, _ in rows if primary), None)
+    # Of our own columns one is there while a migration ends; it is nobody else's business.
+    types = {n: kind for _, _, n, kind, *_ in rows if not n.startswith(PREFIX)}
+    unique = [row[2] for row in rows if row[7]]
+    key = id or next((row[2] for row in rows if row[6]), None)
     if key is None or key not in types:
         raise BadInput(
             "has no primary key of one column" if key is None else f"has no column {key!r}",
@@ -93,19 +117,24 @@ def read_catalog(
             step=f"name one with --vector: its columns are {', '.join(types)}",
         )
     indexes = connection.execute(_INDEXES, [quoted]).fetchall()
-    metric = next((_METRICS.get(o.split("_")[1]) for _, n, o in indexes if n == column), None)
+    metric = next((_METRICS.get(o.split("_")[1]) for n, o, _ in indexes if n == column), None)
+    lists = [made or _LISTS for n, _, made in indexes if n == column]
     return Catalog(
+        place=where,
         schema=rows[0][0],
         table=rows[0][1],
         id=key,
         id_type=types[key],
+        # A UUID's digits are in the order of its bytes.
+        by_code_point=types[key] == "uuid" or any(row[2] == key and row[4] for row in rows),
+        collation=next(row[5] for row in rows if row[2] == key),
         vector=column,
         kinds={n: "vector" if n in dims else _KIND_OF.get(k, "text") for n, k in types.items()},
         dims=dims,
         halves=types[column].startswith("halfvec"),
         metric=metric,
-        indexed=tuple(sorted({n for _, n, _ in indexes})),
-        vector_indexes=tuple(i for i, _, _ in indexes),
+        indexed=tuple(sorted({n for n, _, _ in indexes} & types.keys())),
+        probes=math.ceil(math.sqrt(max(lists, default=_LISTS))),
     )
 
 
@@ -114,7 +143,6 @@ def _dim(kind: str) -> int:
 
 
 def _only(names: list[str], where: str) -> str:
-    names = [name for name in names if not name.startswith("crossfade_")]
     if len(names) == 1:
         return names[0]
     raise BadInput(
@@ -124,23 +152,24 @@ def _only(names: list[str], where: str) -> str:
     )
 
 
-def columns_of(connection: Any, schema: str, table: str) -> list[Any]:
-    """Names and types of a table's columns, in their order; none if there is no such table."""
+@dataclass(frozen=True)
+class Added:
+    """A column of the table beside."""
+
+    kind: Kind
+    dim: int = 0
+
+
+def added_columns(connection: Any, words: Statements) -> dict[str, Added]:
+    """The columns of the table beside, in the order they were added; none if it is not there."""
     query = """
         SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
         JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
-        ORDER BY a.attnum
+        AND a.attname <> %s ORDER BY a.attnum
     """
-    rows: list[Any] = connection.execute(query, [schema, table]).fetchall()
-    return rows
-
-
-def index_state(connection: Any, schema: str, name: str) -> str:
-    """`ready`, `broken` (its build was cut off) or `missing`."""
-    query = """
-        SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-        JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
-    """
-    found = connection.execute(query, [schema, name]).fetchone()
-    return "missing" if found is None else "ready" if found[0] else "broken"
+    rows = connection.execute(query, [words.schema, words.beside, words.id]).fetchall()
+    return {
+        name: Added("vector", _dim(kind)) if "vector" in kind else Added(_KIND_OF.get(kind, "text"))
+        for name, kind in rows
+    }

@@ -1,60 +1,110 @@
-"""What a migration keeps in PostgreSQL beside the rows: values by name, in one table a schema."""
+"""What a migration keeps in PostgreSQL beside the rows: values by name, in one table a schema.
+
+The table goes with its last value.
+"""
 
 from __future__ import annotations
 
 from urllib.parse import unquote
 
+import psycopg
+
 from crossfade.stores.address import safe_name
-from crossfade.stores.pgsession import Session, sql
+from crossfade.stores.pgconnection import Connection, Pool, sql
 from crossfade.stores.pgstatements import Statements
 
+# Whose lock it is, which is no value of anybody's.
+LOCK = "lock"
 _TABLE = """
     SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = to_regclass({})
 """
 
 
-def value_of(session: Session, words: Statements, key: str) -> str | None:
-    """The value of that name, if there is one."""
+def state_exists(connection: Connection, words: Statements) -> bool:
+    """Whether anything is kept in this schema."""
     there = sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(
         sql.Literal(words.say("{state}").as_string(None))
     )
-    if not session.run(there)[0][0]:
-        return None
-    ask = "SELECT value FROM {state} WHERE store = {store} AND key = {key}"
-    rows = session.run(words.say(ask, key=sql.Literal(key)))
-    return str(rows[0][0]) if rows else None
+    found = connection.execute(there).fetchone()
+    return bool(found and found[0])
 
 
-def keep(session: Session, words: Statements, key: str, value: str | None) -> None:
+def value_of(pool: Pool, words: Statements, key: str) -> str | None:
+    """The value of that name, if there is one."""
+    ask = words.say(
+        "SELECT value FROM {state} WHERE store = {store} AND key = {key}", key=sql.Literal(key)
+    )
+
+    def look(connection: Connection) -> str | None:
+        if not state_exists(connection, words):
+            return None
+        try:
+            row = connection.execute(ask).fetchone()
+        except psycopg.errors.UndefinedTable:
+            # Its last value was taken away in between.
+            return None
+        return None if row is None else str(row[0])
+
+    return pool.retry(look)
+
+
+def keep(pool: Pool, words: Statements, key: str, value: str | None) -> None:
     """Put a value under that name, or take it away."""
     make = (
         "CREATE TABLE IF NOT EXISTS {state} "
         "(store text, key text, value text NOT NULL, PRIMARY KEY (store, key))"
     )
-    session.run(words.say(make))
-    if value is None:
-        forget = "DELETE FROM {state} WHERE store = {store} AND key = {key}"
-        session.run(words.say(forget, key=sql.Literal(key)))
-        return
     put = (
         "INSERT INTO {state} VALUES ({store}, {key}, {value}) "
         "ON CONFLICT (store, key) DO UPDATE SET value = EXCLUDED.value"
     )
-    session.run(words.say(put, key=sql.Literal(key), value=sql.Literal(value)))
+    forget = "DELETE FROM {state} WHERE store = {store} AND key = {key}"
+    last = "SELECT NOT EXISTS (SELECT FROM {state} WHERE key <> {lock})"
+    named = {"key": sql.Literal(key), "value": sql.Literal(value), "lock": sql.Literal(LOCK)}
+
+    def change(connection: Connection) -> None:
+        if value is not None:
+            if not state_exists(connection, words):
+                _make(connection, words, make)
+            connection.execute(words.say(put, **named))
+        elif state_exists(connection, words):
+            with connection.transaction():
+                connection.execute(words.say("LOCK TABLE {state}"))
+                connection.execute(words.say(forget, **named))
+                found = connection.execute(words.say(last, **named)).fetchone()
+                if found and found[0]:
+                    connection.execute(words.say("DROP TABLE {state}"))
+
+    def settled(connection: Connection) -> None:
+        try:
+            change(connection)
+        except psycopg.errors.UndefinedTable:
+            # Another migration of this schema took the last value away in between.
+            change(connection)
+
+    pool.retry(settled)
+
+
+def _make(connection: Connection, words: Statements, make: str) -> None:
+    try:
+        connection.execute(words.say(make))
+    except psycopg.errors.UniqueViolation:
+        # Another process makes it at this moment: IF NOT EXISTS does not see that.
+        connection.execute(words.say(make))
 
 
 def value_at(url: str, table: str, key: str, patience: float = 30.0) -> str | None:
     """The value that is kept for a table, whatever its columns; None if there is no such table."""
-    session = Session(url, safe_name(f"{url}#{table}"), patience)
+    pool = Pool(url, safe_name(f"{url}#{table}"), patience)
     try:
         name = sql.Identifier(*unquote(table).split(".", 1)).as_string(None)
-        found = session.run(sql.SQL(_TABLE).format(sql.Literal(name)))
+        found = pool.execute(sql.SQL(_TABLE).format(sql.Literal(name)))
         if not found:
             return None
         # Its key is not known here, and no statement about values names it.
         schema, name = found[0]
         words = Statements(schema, name, id="", id_type="bigint", metric="cosine")
-        return value_of(session, words, key)
+        return value_of(pool, words, key)
     finally:
-        session.close()
+        pool.close()

@@ -13,8 +13,8 @@ from typing import Any
 from crossfade.stores.contract import TOKEN, Column, Metric
 from crossfade.stores.names import PREFIX
 from crossfade.stores.pgcatalog import KINDS, Catalog
+from crossfade.stores.pgconnection import sql
 from crossfade.stores.pgcopy import Kind, gathered
-from crossfade.stores.pgsession import sql
 
 Said = sql.Composed
 OPERATORS: dict[Metric, str] = {"cosine": "<=>", "l2": "<->", "dot": "<#>"}
@@ -35,10 +35,13 @@ class Statements:
     id: str
     id_type: str
     metric: Metric
+    by_code_point: bool = False
+    collation: str = ""
 
     @classmethod
     def of(cls, catalog: Catalog, metric: Metric) -> Statements:
-        return cls(catalog.schema, catalog.table, catalog.id, catalog.id_type, metric)
+        c = catalog
+        return cls(c.schema, c.table, c.id, c.id_type, metric, c.by_code_point, c.collation)
 
     @property
     def integer_ids(self) -> bool:
@@ -70,7 +73,12 @@ class Statements:
         )
 
     def add(self, columns: Sequence[Column]) -> list[Said]:
-        make = self.say("CREATE TABLE IF NOT EXISTS {side} ({id} {type} PRIMARY KEY)")
+        make = self.say(
+            # Nobody but us writes there, and an index is built anew sooner than it is vacuumed.
+            "CREATE TABLE IF NOT EXISTS {side} ({id} {type}{collation} PRIMARY KEY) WITH "
+            "(autovacuum_enabled = false, toast.autovacuum_enabled = false, parallel_workers = 8)",
+            collation=sql.SQL(self.collation),
+        )
         return [
             make,
             *(
@@ -84,16 +92,16 @@ class Statements:
         ]
 
     def staging(self, added: Mapping[str, Kind]) -> Said:
-        """A table of this connection's own that forgets its rows at the end of each transaction."""
+        """A table of this connection's own that goes at the end of the transaction."""
         fields = [
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(_TYPES.get(kind, "vector")))
+            sql.SQL("{} {}, ").format(sql.Identifier(name), sql.SQL(_TYPES.get(kind, "vector")))
             for name, kind in added.items()
         ]
         return self.say(
-            "CREATE TEMP TABLE IF NOT EXISTS crossfade_staging ({id} {key}, {fields}, "
-            "{token} bigint) ON COMMIT DELETE ROWS",
+            "CREATE TEMP TABLE crossfade_staging ({id} {key}, {fields}{token} bigint) "
+            "ON COMMIT DROP",
             key=sql.SQL(KINDS[self.id_kind]),
-            fields=sql.SQL(", ").join(fields),
+            fields=sql.SQL("").join(fields),
             token=sql.Identifier(TOKEN),
         )
 
@@ -131,6 +139,15 @@ class Statements:
             token=sql.Identifier(TOKEN),
         )
 
+    def take_out_unchanged(self) -> Said:
+        """Out of the table beside, rows in staging whose item is as it was read."""
+        return self.say(
+            "DELETE FROM {side} s USING crossfade_staging g, {table} t "
+            "WHERE s.{id} = g.{id}::{type} AND t.{id} = s.{id} "
+            "AND t.xmin::text::bigint = g.{token}",
+            token=sql.Identifier(TOKEN),
+        )
+
     def _within(self, table: str, span: tuple[Any, Any] | None) -> Said:
         """The first and the last id of a batch spare the server a look at the whole table."""
         if span is None:
@@ -158,12 +175,18 @@ class Statements:
         )
 
     def gather(
-        self, columns: Mapping[str, tuple[Kind, bool]], tail: Said, last: Any = None
+        self,
+        columns: Mapping[str, tuple[Kind, bool]],
+        tail: Said,
+        *,
+        last: Any = None,
+        due: Said | None = None,
     ) -> Said:
         """Rows of `columns`, each with its kind and whether it is an added one, gathered into one.
 
         `last` is the id that all rows come after: the server does not infer it for the table
-        beside, and would read that from its beginning for every batch.
+        beside, and would read that from its beginning for every batch. `due` is a query of the ids
+        that are wanted.
         """
         kinds = [self.id_kind, *(kind for kind, _ in columns.values()), "integer"]
         fields = [
@@ -176,9 +199,14 @@ class Statements:
             for i, (name, (kind, aside)) in enumerate(columns.items(), 1)
         ]
         parts = [sql.SQL(one) for i, kind in enumerate(kinds) for one in gathered(f"c{i}", kind)]
-        beside = any(aside for _, aside in columns.values())
+        # Whoever locks both tables begins with the one beside, and so does this.
+        first = sql.Composed([])
+        if due is not None:
+            first = sql.SQL("({}) d JOIN ").format(due)
+        elif any(aside for _, aside in columns.values()):
+            first = sql.SQL("{} s RIGHT JOIN ").format(self._side_after(last))
         inner = self.say(
-            "SELECT {fields} FROM {table} t{join} {tail}",
+            "SELECT {fields} FROM {first}{table} t{using} {tail}",
             fields=sql.SQL(", ").join(
                 [
                     self.say("t.{id}::{key} AS c0", key=sql.SQL(KINDS[self.id_kind])),
@@ -186,17 +214,17 @@ class Statements:
                     sql.SQL("t.xmin::text::bigint AS c{}").format(sql.SQL(str(len(columns) + 1))),
                 ]
             ),
-            join=self.say(
-                " LEFT JOIN {side} s USING ({id})"
-                if last is None or not self.integer_ids
-                else " LEFT JOIN (SELECT * FROM {side} WHERE {id} > {last}) s USING ({id})",
-                last=sql.Literal(last),
-            )
-            if beside
-            else sql.SQL(""),
+            first=first,
+            using=self.say(" USING ({id})" if first.as_string(None) else ""),
             tail=tail,
         )
         return sql.SQL("SELECT {} FROM ({}) q").format(sql.SQL(", ").join(parts), inner)
+
+    def _side_after(self, last: Any) -> Said:
+        """The table beside from an id on, which the server does not infer from the join."""
+        if last is None or not self.native:
+            return self.say("{side}")
+        return self.say("(SELECT * FROM {side} WHERE {id} > {last})", last=self._literal(last))
 
     def first_beside(self, last: Any) -> Said:
         """The first row of the table beside after an id, which its index finds."""
@@ -204,70 +232,60 @@ class Statements:
             "SELECT s.{id} FROM {side} s{where} ORDER BY s.{id} LIMIT 1",
             where=sql.SQL("")
             if last is None
-            else self.say(" WHERE s.{id} > {last}", last=sql.Literal(last)),
+            else self.say(" WHERE s.{id} > {last}", last=self._literal(last)),
         )
 
     def after(self, last: Any, size: int) -> Said:
         """The next `size` rows after an id; text ids by code point, whatever the database's own
         order is."""
-        key = self.say("t.{id}" if self.integer_ids else 't.{id}::text COLLATE "C"')
-        where = sql.SQL("WHERE {} > {} ").format(key, sql.Literal(last))
+        where = sql.SQL("WHERE {} > {} ").format(self.key, self._literal(last))
         return self.say(
             "{where}ORDER BY {key} LIMIT {size}",
             where=sql.SQL("") if last is None else where,
-            key=key,
+            key=self.key,
             size=sql.Literal(size),
         )
 
-    def search(
-        self,
-        query: str,
-        column: str,
-        k: int,
-        *,
-        half: bool,
-        where: Mapping[str, list[Any]],
-        missing: bool,
-        columns: Sequence[str],
-    ) -> Said:
-        aside = column.startswith(PREFIX)
-        vector = sql.SQL("{}.{}").format(sql.SQL("s" if aside else "t"), sql.Identifier(column))
-        terms = [
-            sql.SQL("t.{} = ANY({})").format(sql.Identifier(name), sql.Literal(values))
-            for name, values in where.items()
-        ]
-        if missing:
-            terms.append(self.say("NOT EXISTS (SELECT FROM {side} m WHERE m.{id} = t.{id})"))
-        terms.append(sql.SQL("{} IS NOT NULL").format(vector))
+    def missing(self, last: Any, size: int) -> Said:
+        """Ids of the next `size` rows after an id that have none beside, from the indexes of the
+        ids alone."""
+        terms = [self.say("m.{id} IS NULL")]
+        if last is not None:
+            terms.append(sql.SQL("{} > {}").format(self.key, self._literal(last)))
         return self.say(
-            "SELECT t.{id}{cast}, {distance}{values} FROM {home} WHERE {terms} "
-            "ORDER BY {distance} LIMIT {k}",
-            cast=sql.SQL("" if self.integer_ids else "::text"),
-            distance=sql.SQL("({} {} {}::{})").format(
-                vector,
-                sql.SQL(OPERATORS[self.metric]),
-                sql.Literal(query),
-                sql.SQL("halfvec" if half else "vector"),
-            ),
-            values=sql.SQL("").join(sql.SQL(", t.{}").format(sql.Identifier(c)) for c in columns),
-            home=self.say("{side} s JOIN {table} t USING ({id})" if aside else "{table} t"),
+            "SELECT t.{id} FROM {beside} m RIGHT JOIN {table} t USING ({id}) "
+            "WHERE {terms} ORDER BY {key} LIMIT {size}",
+            beside=self._side_after(last),
             terms=sql.SQL(" AND ").join(terms),
-            k=sql.Literal(k),
+            key=self.key,
+            size=sql.Literal(size),
         )
 
-    def index_name(self, table: str, column: str) -> str:
-        digest = hashlib.blake2b(f"{table}/{column}".encode(), digest_size=5).hexdigest()
+    @property
+    def key(self) -> Said:
+        """What rows are ordered by."""
+        return self.say("t.{id}" if self.native else 't.{id}::text COLLATE "C"')
+
+    @property
+    def native(self) -> bool:
+        """Whether the order of the ids is that of their index."""
+        return self.integer_ids or self.by_code_point
+
+    def _literal(self, last: Any) -> Said:
+        if self.integer_ids or not self.native:
+            return sql.Composed([sql.Literal(last)])
+        return self.say("{last}::{type}", last=sql.Literal(last))
+
+    def index_name(self, column: str) -> str:
+        """What the index of a column of the table beside is called."""
+        digest = hashlib.blake2b(f"{self.beside}/{column}".encode(), digest_size=5).hexdigest()
         return f"{PREFIX}{digest}_hnsw"
 
-    def index(self, table: str, column: str) -> Said:
-        return sql.SQL("CREATE INDEX CONCURRENTLY {} ON {} USING hnsw ({} {})").format(
-            sql.Identifier(self.index_name(table, column)),
-            sql.Identifier(self.schema, table),
-            sql.Identifier(column),
-            sql.SQL(_CLASSES[self.metric]),
-        )
-
-    def drop_index(self, name: str) -> Said:
-        return sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(
-            sql.Identifier(self.schema, name)
+    def index(self, name: str, column: str) -> Said:
+        """The index of a column of the table beside."""
+        return self.say(
+            "CREATE INDEX CONCURRENTLY {name} ON {side} USING hnsw ({column} {kind})",
+            name=sql.Identifier(name),
+            column=sql.Identifier(column),
+            kind=sql.SQL(_CLASSES[self.metric]),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crossfade.stores.contract import TOKEN, Column
-from crossfade.stores.pgsession import sql
+from crossfade.stores.pgconnection import sql
 from crossfade.stores.pgstatements import Said, Statements
 
 

@@ -3,19 +3,25 @@
 Rows that are there for the first time are copied straight in, and those whose item was changed or
 deleted since it was read are taken out again before anyone can see them. Rows that are there
 already go through a staging table and one INSERT … ON CONFLICT, which writes every vector twice.
+
+Once there is an index, entering the rows into it is nearly all of the work, and one connection is
+one processor of the server: large batches go over several at a time, as many as the server would
+use to build the index. None is committed before all of them are done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossfade.stores.contract import TOKEN
+from crossfade.stores.pgcatalog import Added, added_columns
+from crossfade.stores.pgconnection import Connection, Pool
 from crossfade.stores.pgcopy import Kind, encode
-from crossfade.stores.pgsession import Connection
 from crossfade.stores.pgstatements import Said, Statements
 
 # Types of ids whose bytes COPY takes as we have them.
@@ -25,13 +31,77 @@ _DIRECT: dict[str, Kind] = {
     "text": "text",
     "character varying": "text",
 }
+# Fewer rows than this are not worth another connection, nor more connections than that a server.
+_PART, _MOST = 256, 4
+_WORKERS = """
+    SELECT current_setting('max_parallel_maintenance_workers')::int FROM pg_index i
+    JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
+    WHERE i.indrelid = to_regclass(%s) AND m.amname = 'hnsw'
+"""
 
 
-class Writing:
-    """One batch on its way in; can be tried again on another connection."""
+def write(pool: Pool, words: Statements, rows: pa.RecordBatch) -> int:
+    """Set the added columns of these rows; gives the number of rows written."""
 
-    def __init__(self, words: Statements, added: Mapping[str, Kind], rows: pa.RecordBatch) -> None:
-        self.words, self.added, self.rows = words, added, rows
+    def work(connection: Connection) -> int:
+        added = added_columns(connection, words)
+        parts = _parts(connection, words, rows)
+        batches = [_Batch(words, added, part) for part in parts]
+        if len(batches) > 1:
+            return _at_once(pool, connection, batches)
+        with connection.transaction():
+            return batches[0].write(connection)
+
+    return pool.retry(work) if len(rows) else 0
+
+
+def erase(pool: Pool, words: Statements, rows: pa.RecordBatch) -> int:
+    """Take these rows out, but for those that changed since; gives how many did not."""
+
+    def work(connection: Connection) -> int:
+        with connection.transaction():
+            return _Batch(words, {}, rows).erase(connection)
+
+    return pool.retry(work) if len(rows) else 0
+
+
+def _parts(connection: Connection, words: Statements, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
+    count = len(rows) // _PART
+    # Connections that write the same id would wait for each other.
+    if count > 1 and pc.count_distinct(rows[words.id]).as_py() == len(rows):
+        found = connection.execute(_WORKERS, [words.say("{side}").as_string(None)]).fetchone()
+        count = min(count, _MOST, 1 + found[0] if found else 1)
+    if count < 2:
+        return [rows]
+    size = -(-len(rows) // count)
+    return [rows.slice(first, size) for first in range(0, len(rows), size)]
+
+
+def _at_once(pool: Pool, connection: Connection, batches: Sequence[_Batch]) -> int:
+    """All of them, each over a connection of its own, committed when the last one is done."""
+    others: list[Connection] = []
+    try:
+        others += [pool.open() for _ in batches[1:]]
+        everyone = [connection, *others]
+        for one in everyone:
+            one.execute("BEGIN")
+        with ThreadPoolExecutor(len(everyone)) as threads:
+            written = list(threads.map(lambda b, c: b.write(c), batches, everyone))
+        for one in everyone:
+            one.execute("COMMIT")
+        return sum(written)
+    finally:
+        # Whatever was not committed is undone with its connection; the pool sees to the first.
+        for one in others:
+            pool.discard(one)
+
+
+class _Batch:
+    """Rows on their way in; can be tried again on another connection."""
+
+    def __init__(self, words: Statements, added: Mapping[str, Added], rows: pa.RecordBatch) -> None:
+        self.words, self.rows = words, rows
+        self.kinds: dict[str, Kind] = {name: one.kind for name, one in added.items()}
         self.names = [name for name in added if name in rows.schema.names]
         self.token = TOKEN in rows.schema.names
         self.span = None
@@ -39,10 +109,10 @@ class Writing:
             ends = pc.min_max(rows[words.id]).as_py()
             self.span = ends["min"], ends["max"]
 
-    def __call__(self, connection: Connection) -> int:
-        """In one transaction; gives the number of rows written."""
-        with connection.transaction(), connection.cursor() as cursor:
-            cursor.execute(self.words.staging(self.added))
+    def write(self, connection: Connection) -> int:
+        """In the transaction that is open; gives the number of rows written."""
+        with connection.cursor() as cursor:
+            cursor.execute(self.words.staging(self.kinds))
             if self.token and self.words.id_type in _DIRECT:
                 self._copy(cursor, "staging", [TOKEN])
                 if not self._asked(cursor, self.words.any_there(self.span)):
@@ -57,12 +127,21 @@ class Writing:
             cursor.execute(self.words.merge(self.names, token=self.token, span=self.span))
             return int(cursor.rowcount)
 
+    def erase(self, connection: Connection) -> int:
+        """In the transaction that is open; done twice, it gives the same number."""
+        with connection.cursor() as cursor:
+            cursor.execute(self.words.staging({}))
+            self._copy(cursor, "staging", [TOKEN])
+            kept = int(self._asked(cursor, self.words.unchanged(self.span)))
+            cursor.execute(self.words.take_out_unchanged())
+            return kept
+
     def _asked(self, cursor: Any, question: Said) -> Any:
         return cursor.execute(question).fetchone()[0]
 
     def _copy(self, cursor: Any, into: str, names: Sequence[str]) -> None:
         own = _DIRECT[self.words.id_type] if into == "side" else self.words.id_kind
-        kinds: list[Kind] = [own, *(self.added.get(name, "integer") for name in names)]
+        kinds: list[Kind] = [own, *(self.kinds.get(name, "integer") for name in names)]
         given = [self.words.id, *names]
         with cursor.copy(self.words.copy_in(given, into)) as copy:
             copy.write(encode([self.rows[name] for name in given], kinds))

@@ -1,0 +1,256 @@
+"""Connections to one PostgreSQL database: as many as there are operations at a time, opened again
+when they break, and no secret in any message.
+
+Threads that share a store each have a connection to themselves for as long as an operation takes.
+A process that is forked leaves its parent's connections alone: what a child says on a socket of its
+parent would be an answer to somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from crossfade.errors import MissingExtra, StoreError
+from crossfade.redaction import redact
+from crossfade.stores.address import Url
+
+try:
+    import psycopg
+    from psycopg import sql as sql
+except ImportError as error:
+    raise MissingExtra("psycopg", extra="pgvector", need="a PostgreSQL store") from error
+
+# More operations at a time than this wait for each other: a server has a hundred connections.
+_MOST = 8
+_SETTINGS = {
+    # A query that a policy would take rows from is an error, and never a smaller answer.
+    "row_security": "off",
+    # What is repeated after a conflict is our affair; a database's default may be stricter.
+    "default_transaction_isolation": "read committed",
+    # Batches are small: a worker for each would start and end for next to nothing.
+    "max_parallel_workers_per_gather": "0",
+    "jit": "off",
+    # Counters of activity as they are now, not as they were at the first look.
+    "stats_fetch_consistency": "none",
+    # Filters are looked at behind the index: it has to go on until k rows pass them.
+    "hnsw.iterative_scan": "relaxed_order",
+    "ivfflat.iterative_scan": "relaxed_order",
+}
+# A busy server looks this often whether we are still there; not every system's can.
+_LOOK_FOR_US = "SET client_connection_check_interval = '500ms'"
+# A role's limits are for its requests, not for the hours of a migration.
+_LIMITS = ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout")
+_BACKOFF = 0.1
+T = TypeVar("T")
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection that knows which settings its server has, and how they are set."""
+
+    known: frozenset[str] = frozenset()
+    era = 0
+
+    def set(self, name: str, value: str | None) -> None:
+        """Set something for the session, or back to the server's own with None.
+
+        Nothing is said where it is set so already, or where the server has no such setting. Not
+        for use in transactions, whose end may undo it.
+        """
+        done: dict[str, str | None] = self.__dict__.setdefault("_done", {})
+        if name in self.known and done.get(name) != value:
+            text = "RESET {}" if value is None else "SET {} = {}"
+            # A setting's name may have two parts, which are no table and column.
+            words = sql.SQL(text).format(sql.SQL(name), sql.Literal(value))
+            self.execute(words)
+            done[name] = value
+
+
+class Pool:
+    """Connections for the operations of one store."""
+
+    def __init__(self, url: str, name: str, patience: float) -> None:
+        self.name, self.patience = name, patience
+        self.guard: Callable[[], None] | None = None
+        """Called before anything is said, while a migration holds the store."""
+        self._url = url
+        self._secrets = Url.of(url).secrets
+        self._empty()
+        _pools.add(self)
+
+    def execute(self, statement: sql.SQL | sql.Composed) -> list[Any]:
+        """One statement that may be said twice, and its rows."""
+
+        def say(connection: Connection) -> list[Any]:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+        return self.retry(say)
+
+    def retry(self, work: Callable[[Connection], T]) -> T:
+        """Do it on a connection of its own, and again if that broke or others were in the way.
+
+        A server that goes away may have done the work and not said so: `work` must come to the
+        same if it is done twice.
+        """
+
+        def act() -> T:
+            if self.guard is not None:
+                self.guard()
+            with self._borrowed() as connection:
+                return work(connection)
+
+        return self.persist(act)
+
+    def persist(self, act: Callable[[], T]) -> T:
+        """Do it until the server is there and nobody is in the way, for as long as patience is."""
+        begin, pause = time.monotonic(), _BACKOFF
+        while True:
+            try:
+                return act()
+            except psycopg.Error as error:
+                gone = _gone(error)
+                if gone:
+                    # Whatever ended this connection has most likely ended the others too.
+                    self._close_idle()
+                late = time.monotonic() - begin + pause > self.patience
+                if late or not (gone or isinstance(error, _IN_THE_WAY)):
+                    raise self.translate(error) from None
+                time.sleep(pause)
+                pause = min(2 * pause, 2.0)
+
+    def open(self) -> Connection:
+        """A connection that its caller closes."""
+        connection = Connection.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=10,
+            fallback_application_name="crossfade",
+            prepare_threshold=None,
+        )
+        connection.era = self._era
+        with self._free:
+            self._all.add(connection)
+        with suppress(psycopg.Error):
+            # Loads the library: its settings do not exist before.
+            connection.execute("SELECT '[1]'::vector")
+        with suppress(psycopg.Error):
+            connection.execute(_LOOK_FOR_US)
+        wanted = sql.SQL(", ").join(
+            sql.SQL("({}, {})").format(sql.Literal(n), sql.Literal(v)) for n, v in _SETTINGS.items()
+        )
+        connection.execute(
+            sql.SQL(
+                "SELECT set_config(s.name, w.value, false) FROM pg_settings s "
+                "JOIN (VALUES {}) AS w(name, value) USING (name)"
+            ).format(wanted)
+        )
+        listed = "SELECT name FROM pg_settings WHERE name LIKE '%.%' OR name LIKE '%timeout'"
+        found = connection.execute(listed).fetchall()
+        connection.known = frozenset(name for (name,) in found)
+        return connection
+
+    def close(self) -> None:
+        """Close what is idle, and what is in use as it comes back."""
+        self._era += 1
+        self._close_idle()
+
+    def translate(self, error: psycopg.Error) -> StoreError:
+        """The error as a user is told it."""
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        # The address may be in it too, and a password in any spelling.
+        text = redact(text.replace(self._url, self.name), self._secrets)
+        step = "check the server, then repeat the command"
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            step = "use a role that may do this, such as the table's owner"
+            if "row-level security" in text:
+                step = "use a role that sees every row: the table's owner, or one with BYPASSRLS"
+        return StoreError(text, where=self.name, step=step)
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Connection]:
+        with self._free:
+            while not self._idle and self._used >= _MOST:
+                self._free.wait()
+            connection = self._idle.pop() if self._idle else None
+            self._used += 1
+        free = self._free
+        try:
+            if connection is None or connection.closed:
+                connection = self.open()
+            for name in _LIMITS:
+                connection.set(name, None if self.guard is None else "0")
+            yield connection
+        finally:
+            with free:
+                # After a fork, this is another pool's.
+                if free is self._free:
+                    self._used -= 1
+                    self._free.notify()
+                    if connection is not None:
+                        self._take_back(connection)
+
+    def _take_back(self, connection: Connection) -> None:
+        calm = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        if calm and connection.era == self._era:
+            self._idle.append(connection)
+        else:
+            self.discard(connection)
+
+    def discard(self, connection: Connection) -> None:
+        """Close a connection for good."""
+        connection.close()
+        with self._free:
+            self._all.discard(connection)
+
+    def _close_idle(self) -> None:
+        with self._free:
+            while self._idle:
+                self.discard(self._idle.pop())
+
+    def _empty(self) -> None:
+        self._free = threading.Condition(threading.RLock())
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+        self._used = self._era = 0
+
+    def _leave_to_parent(self) -> None:
+        """In a child: nothing is ours. The sockets are closed here, or a server would not notice
+        that the parent, and with it its lock, has gone."""
+        for connection in self._all:
+            with suppress(psycopg.Error, OSError):
+                os.close(connection.fileno())
+        # Never collected: their destructors would complain that they are still open.
+        _inherited.extend(self._all)
+        self.guard = None
+        self._empty()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_inherited: list[Connection] = []
+_IN_THE_WAY = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+)
+
+
+def _gone(error: psycopg.Error) -> bool:
+    """Whether the server went away, or does not let us in for now."""
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        code = error.sqlstate
+        return code is None or code.startswith(("08", "57P")) or code == "53300"
+    return False
+
+
+def _leave_to_parents() -> None:
+    for pool in list(_pools):
+        pool._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parents)
