@@ -88,13 +88,17 @@ class Application:
             self._log.done(number, dims)
             self._remember(operation)
 
+    def switch(self) -> None:
+        """The column has the new dimension: no more old vectors."""
+        self.over, self._dim = self._after == "stop", models.N
+
     def close(self) -> None:
         self._log.close()
         self._table.close()
 
     def _refused(self) -> None:
         if self._table.dimension() == models.N:
-            self.over, self._dim = self._after == "stop", models.N
+            self.switch()
         else:
             time.sleep(_PAUSE_WHEN_REFUSED)
 
@@ -176,6 +180,8 @@ class _Running:
             self._rng = np.random.default_rng(told["seed"])
         elif what == "mode":
             self.mode, self.pace = told["mode"], told["pace"]
+        elif what == "switch" and self.application is not None:
+            self.application.switch()
         elif what == "act" and self.application is not None:
             for _ in range(told["times"]):
                 self.application.act(told["mode"])
