@@ -42,10 +42,10 @@ class Maps:
         self._bias = tensors["forward.bias"].astype(np.float64)
 
     def lifted(self, old: NDArray[np.floating]) -> Vector:
-        """F(old)."""
-        return unit(self._f @ unit(old) + self._bias)
+        """F(old), turned back into the new model's own space."""
+        return self._b.T @ unit(self._f @ unit(old) + self._bias)
 
     def filled(self, text: str, old: NDArray[np.floating]) -> Vector:
-        """The plan's blend of B(new) and F(old)."""
-        mapped = unit(self._b @ unit(models.new([text])[0]))
-        return unit(models.BLEND * mapped + (1 - models.BLEND) * self.lifted(old))
+        """The plan's blend of the new model's vector and the lifted one."""
+        new = unit(models.new([text])[0])
+        return unit(models.BLEND * new + (1 - models.BLEND) * self.lifted(old))

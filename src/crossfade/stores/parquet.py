@@ -183,8 +183,12 @@ class ParquetStore:
 
         def found(snapshot: Snapshot) -> list[Hit]:
             keep = allowed(snapshot, self._side, where, missing)
+            there = column in self._side.columns()
             parts = all_vectors(snapshot, self._side, column)
             at, best = nearest(parts, query, self.metric, keep, k)
+            if there and column not in self._side.columns():
+                # It was dropped under our hands: what was found is of a half of it, or of nothing.
+                raise Changed
             rows = self._rows(snapshot, at, columns).to_pylist()
             return [
                 Hit(row[self.id], float(score), {name: row[name] for name in columns})

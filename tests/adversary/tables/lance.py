@@ -64,7 +64,7 @@ class LanceTable:
     def leftovers(self) -> list[str]:
         columns = [name for name in self._open().schema.names if name not in OWN]
         # The journal and the lock stay; and what lies inside the table's folder is Lance's.
-        known = {self._path.name, *(f".{self._path.stem}.crossfade.{x}" for x in ("json", "lock"))}
+        known = {self._path.name, *(f".{self._path.name}.crossfade.{x}" for x in ("json", "lock"))}
         return columns + [p.name for p in self._path.parent.iterdir() if p.name not in known]
 
     def lost(self) -> list[str]:
