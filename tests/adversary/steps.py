@@ -118,7 +118,7 @@ def do(name: str, migration: Migration, plan: str) -> list[str]:
         found = migration.verify()
         return [f"{check.name}: {check.detail}" for check in found.checks if check.passed is False]
     elif name == "finish":
-        # By force: with an application at work something is late at any moment, and nothing is lost.
+        # By force: with an application at work something is late at any moment.
         migration.finish(force=True)
     elif name == "rollback":
         migration.rollback()
@@ -172,8 +172,9 @@ def work(told: dict[str, Any]) -> None:
 
 def _turn(job: Job, turns: Turns, step: Callable[[], str]) -> Callable[[int], None]:
     """What happens before an act."""
-    # While the rows of a folder of files are switched nobody may replace files.
-    quiet = {*turns.quiet, *(("finish",) if job.kind == "parquet" else ())}
+    # Files refuse nothing, so old vectors may come when all is done; and Qdrant has no way to end
+    # old vectors and look at the last that came in one step.
+    quiet = {*turns.quiet, *(("finish",) if job.kind in ("parquet", "qdrant") else ())}
     if turns.socket:
 
         def elsewhere(number: int) -> None:

@@ -67,11 +67,14 @@ def order_of(
     better = labels is not None and made.is_file() and NEAREST in notes_on(made)
     if better:
         _check_unused(store, journal, made)
+    # What a killed process of this migration has left; no other is at work on it.
+    for left in made.parent.glob(f".{name}[-.]*"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
     if better or not made.is_file():
         made.parent.mkdir(exist_ok=True)
-        # What a killed process of this migration has left; no other is at work on it.
-        for left in made.parent.glob(f".{name}-*"):
-            shutil.rmtree(left, ignore_errors=True)
         _make(store, upgrade, loaded, made, labels, priority, progress)
     return made
 

@@ -184,7 +184,7 @@ class ParquetStore:
         def found(snapshot: Snapshot) -> list[Hit]:
             keep = allowed(snapshot, self._side, where, missing)
             there = column in self._side.columns()
-            parts = all_vectors(snapshot, self._side, column)
+            parts = all_vectors(snapshot, self._side, column, len(query))
             at, best = nearest(parts, query, self.metric, keep, k)
             if there and column not in self._side.columns():
                 # It was dropped under our hands: what was found is of a half of it, or of nothing.

@@ -40,9 +40,10 @@ def nearest(
 
 
 def all_vectors(
-    snapshot: Snapshot, side: Sidecar, column: str
+    snapshot: Snapshot, side: Sidecar, column: str, asked: int
 ) -> Iterator[tuple[Rows, NDArray[np.float32]]]:
-    """All vectors of a column, as (positions, vectors), without the rows that have none."""
+    """All vectors of a column, as (positions, vectors), without the rows that have none; of the
+    `asked` dimensions, or of none at all."""
     known = side.columns()
     if column in known:
         live, there = live_in(snapshot, side)
@@ -51,6 +52,11 @@ def all_vectors(
             yield there[rows][has], matrix(values.filter(pa.array(has)))
         return
     dim = dimension(snapshot, column)
+    if dim != asked:
+        raise BadInput(
+            f"{column!r} has vectors of {dim} dimensions, and the query {asked}",
+            where=snapshot.files[0].path.parent,
+        )
     for positions, batch in snapshot.scan([column]):
         has = _valid(batch[column])
         where = snapshot.files[int(snapshot.file_of(positions[:1])[0])].path

@@ -301,10 +301,10 @@ class QdrantStore:
         """
         vectors = self._points.vectors()
         if column in vectors:
-            if self._old_is_there(vectors):
-                self._settle(columns, work)
+            if self._old_is_there(column, vectors):
                 self._state.put(_OLD_SIZE, str(vectors[self._real].size))
                 self._state.put(_PROMOTING, self.vector)
+                self._settle(columns, work)
             self._points.delete_vector(self._real)
             self._real = self.vector
             shared = vectors[column]
@@ -317,17 +317,29 @@ class QdrantStore:
 
     def withdraw(self, column: str) -> None:
         vectors = self._points.vectors()
-        if column not in vectors or not self._old_is_there(vectors):
+        if column not in vectors or not self._old_is_there(column, vectors):
             raise StoreError("the old vectors are gone", where=self.name)
         self._state.put(_PROMOTING, None)
         self._state.put(_OLD_SIZE, None)
 
-    def _old_is_there(self, vectors: Mapping[str, Any]) -> bool:
-        """Whether a promotion, if there was one, was cut short before the old vectors went."""
+    def _old_is_there(self, column: str, vectors: Mapping[str, Any]) -> bool:
+        """Whether a promotion, if there was one, was cut short before the old vectors went.
+
+        They may go point by point: one that has a shared vector and no old one tells.
+        """
+        from qdrant_client import models
+
         if self._state.get(_PROMOTING) is None:
             return True
         found, size = vectors.get(self._real), self._state.get(_OLD_SIZE)
-        return found is not None and str(found.size) == size != str(vectors[_added(vectors)].size)
+        if found is None or not str(found.size) == size != str(vectors[column].size):
+            return False
+        gone = models.Filter(
+            must=[models.HasVectorCondition(has_vector=column)],
+            must_not=[models.HasVectorCondition(has_vector=self._real)],
+        )
+        with telling(self.name):
+            return not self._client.scroll(self._collection, gone, limit=1)[0]
 
     def _settle(self, columns: Sequence[str], work: Work) -> None:
         """Show every row to `work` until it has nothing to do."""
@@ -406,8 +418,3 @@ class QdrantStore:
                 out[name] = values_of(records, name, kind, self.name)
         out[TOKEN] = tokens(records, self._real, int(params_of(vectors, self._real).size))
         return pa.RecordBatch.from_pydict(out)
-
-
-def _added(vectors: Mapping[str, Any]) -> str:
-    """The shared vector, among all of a collection's."""
-    return next(name for name in vectors if name.startswith(PREFIX))

@@ -84,5 +84,5 @@ def test_a_plan_whose_quiet_direction_is_gone_is_refused(crossfade, folder):
     assert crossfade("plan", "mine", "held.npz", "-o", "p", *words).code == 0
     tensors = load_file("p/order.safetensors")
     save_file({k: v for k, v in tensors.items() if "quiet" not in k}, "p/order.safetensors")
-    with pytest.raises(BadInput, match="was edited|is damaged"):
+    with pytest.raises(BadInput, match=r"was edited|is damaged"):
         load_plan(folder / "p")
