@@ -354,6 +354,9 @@ class ParquetStore:
         """Rows as the contract wants them: (id, *columns, TOKEN)."""
         known = self._side.columns()
         own = [name for name in columns if name not in known and name != self.id]
+        for name in own:
+            if name not in snapshot.schema.names:
+                raise BadInput(f"has no column {name!r}", where=self.name)
         table = snapshot.read(positions, own)
         ids = snapshot.ids.take(pa.array(positions))
         live = self._side.live() if len(own) < len(columns) else None
