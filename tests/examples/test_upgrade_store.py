@@ -34,8 +34,8 @@ def corpus():
 @pytest.fixture(scope="module")
 def folder(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("example")
-    # The gradient solver has tests of its own.
-    upgrade_store("lancedb", corpus, folder, 0.3, fit=("--solver", "closed_form"))
+    # The gradient solver has tests of its own. Forty pairs are too few for anything but a test.
+    upgrade_store("lancedb", corpus, folder, 0.3, fit=("--solver", "closed_form", "--force"))
     return folder
 
 
