@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.migration.conftest import ROWS, Function, filled_of, shared_of, texts_of
+from tests.migration.conftest import (
+    ROWS,
+    Function,
+    filled_of,
+    lifted_of,
+    shared_of,
+    texts_of,
+)
 
 from crossfade.migration import Wanted
 
@@ -79,3 +86,16 @@ def test_rows_deleted_on_the_way_do_not_come_back(world, lifted, plan_folder):
     assert lifted.verify().passed
     lifted.finish()
     assert lifted.store.describe().rows == ROWS - 2
+
+
+def test_a_forward_that_was_cut_off_sees_what_changed_before_it_goes_on(world, migration):
+    migration.start(source="body", force=True)
+    migration.forward(size=50, stop=lambda: True)
+    text = texts_of(1, seed=91)
+    for key in (3, 290):
+        world.app.change(key, text[0], world.models.old(text)[0])
+    migration.forward()
+    assert migration.verify().passed
+    expected = lifted_of(world, text)[0]
+    for key in (3, 290):
+        np.testing.assert_allclose(shared_of(migration)[key][1], expected, atol=1e-6)

@@ -65,7 +65,8 @@ def lift_all(
     """Lift every row that needs it, from where an earlier run was cut off; then build the index."""
     begin, done = time.monotonic(), Lifted()
     column = SharedColumn.of(upgrade, journal.space)
-    if journal.stage == "started":
+    fresh = journal.stage == "started"
+    if fresh:
         journal = save_journal(store, journal.after("forward begun", stage="forwarding"))
     total = store.describe().rows
 
@@ -79,8 +80,9 @@ def lift_all(
 
     if journal.stage == "forwarding" and isinstance(store, WholeColumns):
         _by_columns(store, column, journal, done, looked, size)
-    # Columns pass over rows that are changed meanwhile; batches of rows find them.
-    if not done.stopped and not (done.looked_at and not any_late(store)):
+    # Columns pass over rows that change meanwhile, and over those that an earlier run has written
+    # and that changed since; batches of rows find them.
+    if not done.stopped and not (fresh and done.looked_at and not any_late(store)):
         journal = _by_rows(store, column, journal, done, looked, size)
     if not done.stopped:
         _catch_up(store, column, journal, done, size)

@@ -14,8 +14,9 @@ under the names they had, so nobody need know.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from crossfade.stores.contract import (
     Work,
 )
 from crossfade.stores.lance_columns import can_write_columns, write_columns
-from crossfade.stores.lance_fragments import SPARE, enter_moved, tidy
+from crossfade.stores.lance_fragments import SPARE, enter_moved, is_conflict, tidy
 from crossfade.stores.lance_swap import Swap, last_swapped, swapped_in
 from crossfade.stores.lance_words import (
     first_line,
@@ -63,6 +64,7 @@ from crossfade.stores.values import FileValues, beside
 _INDEX_FROM_ROWS = 50_000
 # Of a table that an application writes old vectors to all the time.
 _PASSES = 100
+_TRIES = 20
 _NAMED = 10
 
 
@@ -153,19 +155,22 @@ class LanceStore:
         return in_order(self._read(f"{quoted(self.id)} IN ({wanted})", columns), self.id, ids)
 
     def add_columns(self, columns: Sequence[Column]) -> None:
-        dataset = self._now()
-        missing = [c for c in columns if c.name not in dataset.schema.names]
-        if missing:
-            fields = [pa.field(check_name(c.name), c.arrow) for c in missing]
-            with telling(self.name):
+        def add(dataset: Any) -> None:
+            there = {swapped_in(dataset.schema, self.vector).shown(n) for n in dataset.schema.names}
+            missing = [c for c in columns if c.name not in there]
+            if missing:
+                fields = [pa.field(check_name(c.name), c.arrow) for c in missing]
                 dataset.add_columns(pa.schema(fields))
 
+        self._alter(add)
+
     def drop_columns(self, names: Sequence[str]) -> None:
-        dataset = self._now()
-        there = [name for name in names if name in dataset.schema.names]
-        if there:
-            with telling(self.name):
+        def drop(dataset: Any) -> None:
+            there = [name for name in names if name in dataset.schema.names]
+            if there:
                 dataset.drop_columns(there)
+
+        self._alter(drop)
 
     def write(self, rows: pa.RecordBatch) -> int:
         if not len(rows):
@@ -289,17 +294,15 @@ class LanceStore:
         swap = swapped_in(dataset.schema, self.vector)
         if column in dataset.schema.names:
             swap = Swap(self.vector, column)
-            with telling(self.name):
-                dataset.alter_columns(*swap.renames())
+            renames = swap.renames()
+            self._alter(lambda dataset: dataset.alter_columns(*renames))
         if swap.column is None:
             # Killed behind the drop, perhaps: what came just before it is in the version before.
             self._mend(last_swapped(self._now, self.path, Swap(self.vector, column)), columns, work)
         else:
             seen = self._settle(columns, work)
-            with telling(self.name):
-                dataset = self._now()
-                there = [name for name in drop if name in dataset.schema.names]
-                dataset.drop_columns([swap.aside, *there])
+            gone = [swap.aside, *(name for name in drop if name in dataset.schema.names)]
+            dataset = self._alter(lambda dataset: dataset.drop_columns(gone))
             if dataset.version > seen + 1:
                 self._mend(dataset.version - 1, columns, work)
         self._tidy()
@@ -322,8 +325,25 @@ class LanceStore:
                 where=self.name,
                 step="finish, or delete these rows first",
             )
-        with telling(self.name):
-            dataset.alter_columns(*swap.reversed())
+        self._alter(lambda dataset: dataset.alter_columns(*swap.reversed()))
+
+    def _alter(self, act: Callable[[Any], object]) -> Any:
+        """Change the columns of the table as it is now; again, if others wrote at the same time.
+
+        Gives the table as it was after that.
+        """
+        tried = 0
+        while True:
+            dataset = self._now()
+            try:
+                with telling(self.name):
+                    act(dataset)
+                return dataset
+            except StoreError as error:
+                tried += 1
+                if not is_conflict(error) or tried == _TRIES:
+                    raise
+                time.sleep(0.02 * tried)
 
     def _state_of(self, dataset: Any) -> str:
         """Any added column that is no vector: rows of ours have something in it."""
@@ -392,8 +412,11 @@ class LanceStore:
     def put(self, key: str, value: str | None) -> None:
         self._values.put(key, value)
 
-    def lock(self) -> AbstractContextManager[None]:
-        return folder_lock(self._beside("lock"), self.name)
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        with folder_lock(self._beside("lock"), self.name):
+            self._values.clean()
+            yield
 
     def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
         return statements(self.id, self.vector, self.metric, columns, _INDEX_FROM_ROWS)

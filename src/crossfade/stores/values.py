@@ -45,6 +45,12 @@ class FileValues:
         with replacing(self.path, overwrite=True) as temporary:
             temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
+    def clean(self) -> None:
+        """Remove what a killed process left on its way to putting a value."""
+        for path in self.path.parent.iterdir():
+            if path.name.startswith(f".{self.path.name}.tmp-"):
+                path.unlink(missing_ok=True)
+
     def _all(self) -> dict[str, str]:
         try:
             values: dict[str, str] = json.loads(self.path.read_text(encoding="utf-8"))
