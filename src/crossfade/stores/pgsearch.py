@@ -8,6 +8,7 @@ which is exact. That is also the first choice where the planner says that it cos
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ _MOST = 1000
 _SPARE = 4
 # In the planner's units, a few microseconds each: not worth a question to an index.
 _CHEAP = 4000.0
+# Types with numbers from here on are not PostgreSQL's own.
+_FIRST_FOREIGN = 16384
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +77,11 @@ class _Asking:
             share, cost = self._estimated(connection)
             depth = max(depth, math.ceil(_SPARE * k / share))
             if cost < _CHEAP or depth > max(_MOST, 2 * k):
-                return connection.execute(self._exact()).fetchall()
+                return _fetched(connection, self._exact())
         connection.set("hnsw.ef_search", str(min(depth, _MOST)))
         connection.set("ivfflat.probes", str(self.catalog.probes))
-        found = connection.execute(self._by_index(depth)).fetchall()
-        return found if len(found) >= k else connection.execute(self._exact()).fetchall()
+        found = _fetched(connection, self._by_index(depth))
+        return found if len(found) >= k else _fetched(connection, self._exact())
 
     def _estimated(self, connection: Connection) -> tuple[float, float]:
         """The share of rows that pass, and what it costs to go through them, by the planner."""
@@ -121,8 +124,10 @@ class _Asking:
         joined = "{home} s JOIN {table} t USING ({id})" if self.aside else "{home} t"
         if question.missing:
             # Whoever locks both tables begins with the one beside, and so does this.
-            joined = "{side} m RIGHT JOIN {home} t USING ({id})"
-            terms = [words.say("m.{id} IS NULL"), *terms]
+            joined = "{side} s RIGHT JOIN {home} t USING ({id})"
+            terms = [words.say("s.{id} IS NULL"), *terms]
+        elif not self.aside and any(name.startswith(PREFIX) for name in question.columns):
+            joined = "{side} s RIGHT JOIN {home} t USING ({id})"
         terms = [
             *(
                 sql.SQL("t.{} = ANY({})").format(sql.Identifier(name), sql.Literal(list(values)))
@@ -136,7 +141,10 @@ class _Asking:
             joined=words.say(joined, home=home),
             cast=sql.SQL("" if words.integer_ids else "::text"),
             values=sql.SQL("").join(
-                sql.SQL(", t.{}").format(sql.Identifier(c)) for c in question.columns
+                sql.SQL(", {}.{}").format(
+                    sql.SQL("s" if c.startswith(PREFIX) else "t"), sql.Identifier(c)
+                )
+                for c in question.columns
             ),
             where=sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(terms))
             if terms
@@ -156,6 +164,21 @@ class _Asking:
             sql.Literal(f"[{','.join(numbers)}]"),
             sql.SQL("halfvec" if self.catalog.halves and not self.aside else "vector"),
         )
+
+
+def _fetched(connection: Connection, statement: Said) -> list[Any]:
+    """Rows with vectors as lists: the server gives values of its extensions as text."""
+    cursor = connection.execute(statement)
+    foreign = [d.type_code >= _FIRST_FOREIGN for d in cursor.description or ()]
+    if not any(foreign):
+        return cursor.fetchall()
+    return [
+        [
+            json.loads(value) if other and isinstance(value, str) and value[:1] == "[" else value
+            for value, other in zip(row, foreign, strict=True)
+        ]
+        for row in cursor
+    ]
 
 
 def _score(metric: str, distance: float) -> float:
