@@ -174,11 +174,10 @@ class Searcher:
             found += self.store.search(query.shared(), column=VECTOR, **more)
         else:
             found += self.store.search(query.backward(), column=journal.vector, **more)
-        hits = [
-            hit
-            for hit in {hit.id: hit for hit in found}.values()
-            if hit.values[journal.vector] is not None
-        ]
+        every = {hit.id: hit for hit in found}.values()
+        hits = [hit for hit in every if hit.values[journal.vector] is not None]
+        if journal.stage == "finishing" and len(hits) < len(every):
+            raise StoreError("old vectors are on their way out", where=self.store.name)
         if not hits:
             return []
         old = np.array([hit.values[journal.vector] for hit in hits], np.float32)

@@ -65,6 +65,7 @@ from crossfade.stores.rows import matrix
 _PROMOTING = "promoting"
 # How long old vectors are, while they are promoted: it tells whether they are still there.
 _OLD_SIZE = "old_size"
+_COPIED = "copied"
 _SAMPLE = 100
 # Of a collection that an application writes old vectors to all the time.
 _PASSES = 100
@@ -300,19 +301,23 @@ class QdrantStore:
         left without a vector.
         """
         vectors = self._points.vectors()
-        if column in vectors:
-            if self._old_is_there(column, vectors):
+        # Dropping a vector is no single step everywhere: once all are copied, there is no way back
+        # to where they came from.
+        if column in vectors and self._state.get(_COPIED) is None:
+            if self._takes_old(column, vectors):
+                whole = self._old_is_there(column, vectors)
                 self._state.put(_OLD_SIZE, str(vectors[self._real].size))
                 self._state.put(_PROMOTING, self.vector)
-                self._settle(columns, work)
+                self._settle(columns, work, whole=whole)
             self._points.delete_vector(self._real)
             self._real = self.vector
             shared = vectors[column]
             self._points.create_vector(self.vector, shared.size, shared.distance)
             self._points.copy(column, self.vector)
+            self._state.put(_COPIED, self.vector)
         self.drop_columns([column, *drop])
-        self._state.put(_PROMOTING, None)
-        self._state.put(_OLD_SIZE, None)
+        for key in (_PROMOTING, _OLD_SIZE, _COPIED):
+            self._state.put(key, None)
         return self.vector
 
     def withdraw(self, column: str) -> None:
@@ -321,6 +326,13 @@ class QdrantStore:
             raise StoreError("the old vectors are gone", where=self.name)
         self._state.put(_PROMOTING, None)
         self._state.put(_OLD_SIZE, None)
+
+    def _takes_old(self, column: str, vectors: Mapping[str, Any]) -> bool:
+        """Whether the collection still takes old vectors, promotion begun or not."""
+        if self._state.get(_PROMOTING) is None:
+            return True
+        found, size = vectors.get(self._real), self._state.get(_OLD_SIZE)
+        return found is not None and str(found.size) == size != str(vectors[column].size)
 
     def _old_is_there(self, column: str, vectors: Mapping[str, Any]) -> bool:
         """Whether a promotion, if there was one, was cut short before the old vectors went.
@@ -331,8 +343,7 @@ class QdrantStore:
 
         if self._state.get(_PROMOTING) is None:
             return True
-        found, size = vectors.get(self._real), self._state.get(_OLD_SIZE)
-        if found is None or not str(found.size) == size != str(vectors[column].size):
+        if not self._takes_old(column, vectors):
             return False
         gone = models.Filter(
             must=[models.HasVectorCondition(has_vector=column)],
@@ -341,12 +352,14 @@ class QdrantStore:
         with telling(self.name):
             return not self._client.scroll(self._collection, gone, limit=1)[0]
 
-    def _settle(self, columns: Sequence[str], work: Work) -> None:
-        """Show every row to `work` until it has nothing to do."""
+    def _settle(self, columns: Sequence[str], work: Work, *, whole: bool) -> None:
+        """Show every row to `work` until it has nothing to do; where some old vectors are gone
+        already, those alone that have one: of the others none was taken by the application."""
         for _ in range(_PASSES):
             idle = True
             for rows in self.stream(columns):
-                made = work(rows)
+                shown = rows if whole else rows.filter(rows[self.vector].is_valid())
+                made = work(shown) if len(shown) else None
                 if made is not None:
                     idle = False
                     self.write(made)
@@ -405,6 +418,13 @@ class QdrantStore:
         """Qdrant's own name of a vector."""
         return self._real if column == self.vector else column
 
+    def _written(self, record: Any, added: Mapping[str, Column]) -> Any:
+        """A point without its added vector if it has no bookkeeping: it was not written whole."""
+        fields = [name for name, column in added.items() if column.kind != "vector"]
+        if any(name in (record.payload or {}) for name in fields):
+            return record
+        return record.model_copy(update={"vector": {}})
+
     def _batch(self, records: Sequence[Any], columns: Sequence[str]) -> pa.RecordBatch:
         """Points as the contract wants them: (id, *columns, TOKEN)."""
         vectors, added = self._points.vectors(), self._state.columns()
@@ -412,7 +432,8 @@ class QdrantStore:
         for name in columns:
             if name == self.vector or name in vectors:
                 real = self._called(name)
-                out[name] = vectors_of(records, real, int(vectors[real].size))
+                shown = [self._written(r, added) for r in records] if name in added else records
+                out[name] = vectors_of(shown, real, int(vectors[real].size))
             elif name != self.id:
                 kind = added[name].arrow if name in added else None
                 out[name] = values_of(records, name, kind, self.name)

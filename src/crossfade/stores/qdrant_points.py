@@ -138,7 +138,10 @@ class Points:
                 self.client.delete_payload_index(self.collection, name)
 
     def update(self, told: Mapping[Id, Written]) -> int:
-        """Set vectors, then payload fields, of points; those that are gone stay gone."""
+        """Set vectors and payload fields of points; those that are gone stay gone.
+
+        The fields are taken away first and set last: a point has them while its vector is theirs.
+        """
         from qdrant_client import models
 
         left = dict(told)
@@ -151,6 +154,10 @@ class Points:
                 if vector
             ]
             operations: list[Any] = []
+            names = list({name: None for _, fields in left.values() for name in fields})
+            if names:
+                taken = models.DeletePayload(keys=names, points=list(left))
+                operations.append(models.DeletePayloadOperation(delete_payload=taken))
             if vectors:
                 update = models.UpdateVectors(points=vectors)
                 operations.append(models.UpdateVectorsOperation(update_vectors=update))
