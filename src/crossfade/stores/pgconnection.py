@@ -91,7 +91,7 @@ class Pool:
 
         return self.retry(say)
 
-    def retry(self, work: Callable[[Connection], T]) -> T:
+    def retry(self, work: Callable[[Connection], T], *, wait_for_locks: bool = True) -> T:
         """Do it on a connection of its own, and again if that broke or others were in the way.
 
         A server that goes away may have done the work and not said so: `work` must come to the
@@ -104,15 +104,20 @@ class Pool:
             with self._borrowed() as connection:
                 return work(connection)
 
-        return self.persist(act)
+        return self.persist(act, wait_for_locks=wait_for_locks)
 
-    def persist(self, act: Callable[[], T]) -> T:
-        """Do it until the server is there and nobody is in the way, for as long as patience is."""
+    def persist(self, act: Callable[[], T], *, wait_for_locks: bool = True) -> T:
+        """Do it until the server is there and nobody is in the way, for as long as patience is.
+
+        Without `wait_for_locks`, a lock that is not to be had is the caller's affair, and raised.
+        """
         begin, pause = time.monotonic(), _BACKOFF
         while True:
             try:
                 return act()
             except psycopg.Error as error:
+                if isinstance(error, psycopg.errors.LockNotAvailable) and not wait_for_locks:
+                    raise
                 gone = _gone(error)
                 if gone:
                     # Whatever ended this connection has most likely ended the others too.

@@ -49,8 +49,8 @@ def value_of(pool: Pool, words: Statements, key: str) -> str | None:
     return pool.retry(look)
 
 
-def keep(pool: Pool, words: Statements, key: str, value: str | None) -> None:
-    """Put a value under that name, or take it away."""
+def put_value(connection: Connection, words: Statements, key: str, value: str) -> None:
+    """Put a value under that name, in the transaction that is open if there is one."""
     make = (
         "CREATE TABLE IF NOT EXISTS {state} "
         "(store text, key text, value text NOT NULL, PRIMARY KEY (store, key))"
@@ -59,39 +59,41 @@ def keep(pool: Pool, words: Statements, key: str, value: str | None) -> None:
         "INSERT INTO {state} VALUES ({store}, {key}, {value}) "
         "ON CONFLICT (store, key) DO UPDATE SET value = EXCLUDED.value"
     )
-    forget = "DELETE FROM {state} WHERE store = {store} AND key = {key}"
-    last = "SELECT NOT EXISTS (SELECT FROM {state} WHERE key <> {lock})"
-    named = {"key": sql.Literal(key), "value": sql.Literal(value), "lock": sql.Literal(LOCK)}
+    if not state_exists(connection, words):
+        connection.execute(words.say(make))
+    connection.execute(words.say(put, key=sql.Literal(key), value=sql.Literal(value)))
+
+
+def keep(pool: Pool, words: Statements, key: str, value: str | None) -> None:
+    """Put a value under that name, or take it away."""
 
     def change(connection: Connection) -> None:
-        if value is not None:
-            if not state_exists(connection, words):
-                _make(connection, words, make)
-            connection.execute(words.say(put, **named))
-        elif state_exists(connection, words):
-            with connection.transaction():
-                connection.execute(words.say("LOCK TABLE {state}"))
-                connection.execute(words.say(forget, **named))
-                found = connection.execute(words.say(last, **named)).fetchone()
-                if found and found[0]:
-                    connection.execute(words.say("DROP TABLE {state}"))
+        if value is None:
+            _take_away(connection, words, key)
+        else:
+            put_value(connection, words, key, value)
 
     def settled(connection: Connection) -> None:
         try:
             change(connection)
-        except psycopg.errors.UndefinedTable:
-            # Another migration of this schema took the last value away in between.
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UniqueViolation):
+            # At this moment another migration of this schema takes the last value away, or makes
+            # the table, which IF NOT EXISTS does not see.
             change(connection)
 
     pool.retry(settled)
 
 
-def _make(connection: Connection, words: Statements, make: str) -> None:
-    try:
-        connection.execute(words.say(make))
-    except psycopg.errors.UniqueViolation:
-        # Another process makes it at this moment: IF NOT EXISTS does not see that.
-        connection.execute(words.say(make))
+def _take_away(connection: Connection, words: Statements, key: str) -> None:
+    forget = "DELETE FROM {state} WHERE store = {store} AND key = {key}"
+    last = "SELECT NOT EXISTS (SELECT FROM {state} WHERE key <> {lock})"
+    if not state_exists(connection, words):
+        return
+    with connection.transaction():
+        connection.execute(words.say("LOCK TABLE {state}"))
+        connection.execute(words.say(forget, key=sql.Literal(key)))
+        if connection.execute(words.say(last, lock=sql.Literal(LOCK))).fetchone() == (True,):
+            connection.execute(words.say("DROP TABLE {state}"))
 
 
 def value_at(url: str, table: str, key: str, patience: float = 30.0) -> str | None:

@@ -55,6 +55,13 @@ def write(pool: Pool, words: Statements, rows: pa.RecordBatch) -> int:
     return pool.retry(work) if len(rows) else 0
 
 
+def write_within(connection: Connection, words: Statements, rows: pa.RecordBatch) -> int:
+    """The same in a transaction that is open already."""
+    written = _Batch(words, added_columns(connection, words), rows).write(connection)
+    connection.execute("DROP TABLE crossfade_staging")
+    return written
+
+
 def erase(pool: Pool, words: Statements, rows: pa.RecordBatch) -> int:
     """Take these rows out, but for those that changed since; gives how many did not."""
 

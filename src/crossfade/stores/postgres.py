@@ -24,13 +24,17 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Metric,
+    Obstacle,
     Where,
+    Work,
 )
 from crossfade.stores.names import PREFIX, check_where
 from crossfade.stores.pgcatalog import Added, Catalog, added_columns, read_catalog
 from crossfade.stores.pgconnection import Connection, Pool, sql
+from crossfade.stores.pgdependants import find_dependants
 from crossfade.stores.pgindex import tidy_and_index
 from crossfade.stores.pglock import migration_lock
+from crossfade.stores.pgpromote import begin_anew, promote, withdraw
 from crossfade.stores.pgrows import gather, rows_of, stream
 from crossfade.stores.pgsearch import Question, search
 from crossfade.stores.pgstate import keep, value_of
@@ -113,6 +117,7 @@ class PostgresStore:
         return in_order(pa.Table.from_batches([found]), self.id, ids)
 
     def add_columns(self, columns: Sequence[Column]) -> None:
+        begin_anew(self._pool, self._words)
         for statement in self._words.add(columns):
             self._pool.execute(statement)
 
@@ -177,6 +182,24 @@ class PostgresStore:
             tidy_and_index(connection, words, column, dim)
 
         self._pool.retry(build)
+
+    def obstacles(self) -> list[Obstacle]:
+        words, catalog = self._words, self._catalog
+        return self._pool.retry(lambda c: find_dependants(c, words, catalog)).obstacles
+
+    def promote(
+        self, column: str, drop: Sequence[str], *, columns: Sequence[str], work: Work
+    ) -> str:
+        words = self._words
+        table = f"{words.schema}.{words.name}"
+        self._catalog = self._look(table, self.id, self.vector)
+        # All that was added goes with the table beside, `drop` among it.
+        promote(self._pool, words, self._catalog, column, columns, work)
+        self._catalog = self._look(table, self.id, self.vector)
+        return self.vector
+
+    def withdraw(self, column: str) -> None:
+        withdraw(self._pool, self._words, column)
 
     def version(self) -> str | None:
         """None: PostgreSQL has no mark of a whole table."""
