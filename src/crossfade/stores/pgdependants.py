@@ -98,9 +98,9 @@ _VIEW_COLUMNS = """
     FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 ORDER BY a.attnum
 """
 _BY_DEFAULT = """
-    SELECT DISTINCT pg_get_userbyid(g.grantee)
+    SELECT DISTINCT CASE g.grantee WHEN 0 THEN '' ELSE pg_get_userbyid(g.grantee) END
     FROM pg_default_acl d CROSS JOIN aclexplode(d.defaclacl) g
-    WHERE d.defaclrole = current_user::regrole AND d.defaclobjtype = 'r' AND g.grantee <> 0
+    WHERE d.defaclrole = current_user::regrole AND d.defaclobjtype = 'r'
 """
 # What a view has besides its query, and what else names it or its rows.
 _VIEW_MORE = """
@@ -473,8 +473,7 @@ class _Look:
         number = self.found.column.number
         views = self.connection.execute(_VIEWS, {"table": self.oid, "column": number}).fetchall()
         # What default privileges give to others as soon as a view is made.
-        everyone = ["", *(name for (name,) in self.ask(_BY_DEFAULT))]
-        given = sql.SQL(", ").join(map(role, everyone))
+        given = [name for (name,) in self.ask(_BY_DEFAULT)]
         for oid, schema, name, kind, owner, owns, query, options, comment, grants in views:
             if kind != "v":
                 what = "materialized view" if kind == "m" else "rule of"
@@ -493,7 +492,11 @@ class _Look:
                     sql.SQL(query.rstrip().rstrip(";")),
                 ),
                 sql.SQL("ALTER VIEW {} OWNER TO {}").format(view, sql.Identifier(owner)),
-                sql.SQL("REVOKE ALL ON {} FROM {}").format(view, given),
+                *(
+                    sql.SQL("REVOKE ALL ON {} FROM {}").format(view, role(other))
+                    for other in given
+                    if other != owner
+                ),
                 *(grant.say(view) for grant in Grant.of(grants)),
             ]
             if comment:

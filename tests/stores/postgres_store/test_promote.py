@@ -164,7 +164,8 @@ KEPT = {
     "WHERE conrelid = 'items'::regclass AND contype = 'c' ORDER BY 1",
     "indexes": "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'items' ORDER BY 1",
     "index comments": "SELECT obj_description('items_vector'::regclass, 'pg_class')",
-    "views": "SELECT c.relname, pg_get_viewdef(c.oid), pg_get_userbyid(relowner), relacl::text, "
+    "views": "SELECT c.relname, pg_get_viewdef(c.oid), pg_get_userbyid(relowner), "
+    "coalesce(relacl, acldefault('r', relowner))::text, "
     "reloptions, obj_description(c.oid, 'pg_class') FROM pg_class c WHERE relkind = 'v' "
     "AND relnamespace = 'public'::regnamespace ORDER BY 1",
     "view columns": "SELECT attrelid::regclass::text, attname, attacl::text, "
