@@ -206,7 +206,8 @@ def rollback(
     id: IdColumn = None,
     vector: VectorColumn = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where the migration's journal is lost.")
+        bool,
+        typer.Option("--force", help="Also where its journal is lost, or vectors written since."),
     ] = False,
     dry_run: DryRun = False,
     json_file: AsJson = None,

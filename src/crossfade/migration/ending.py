@@ -70,10 +70,12 @@ def finish(
     return save_journal(store, done)
 
 
-def rollback(store: Store, journal: Journal | None) -> Journal | None:
+def rollback(store: Store, journal: Journal | None, *, force: bool = False) -> Journal | None:
     """Drop everything the migration added, and put the old vectors back where they were.
 
-    Without a journal everything that any migration has added.
+    Without a journal everything that any migration has added. Where a `finish` has let the columns
+    change places, vectors that the application has written since would be lost with it; that is
+    refused without `force`.
     """
     if journal is None:
         there = store.describe().added
@@ -91,12 +93,32 @@ def rollback(store: Store, journal: Journal | None) -> Journal | None:
             step="restore a backup, or migrate back with an upgrade in the other direction",
         )
     if journal.stage == "finishing":
+        if not force:
+            _refuse_newer(store)
         store.withdraw(VECTOR)
     journal = save_journal(store, journal.after("rollback begun", stage="rolling back"))
     store.drop_columns([c.name for c in columns(journal.shared_dim)])
     store.put(SAMPLE, None)
     done = journal.after("rolled back: the old vectors alone", stage="rolled back", cursor=None)
     return save_journal(store, done)
+
+
+def _refuse_newer(store: Store) -> None:
+    """Refuse where rows have another shared vector than the one that was written there."""
+    there = store.describe().added
+    if VECTOR not in there or SUM not in there:
+        return
+    newer = 0
+    for rows in store.stream([VECTOR, SUM]):
+        sums = np.asarray(rows[SUM].fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+        known = rows[VECTOR].is_valid().to_numpy(zero_copy_only=False)
+        newer += int((known & damaged(sums, matrix(rows[VECTOR]))).sum())
+    if newer:
+        raise StoreError(
+            f"{newer:,} rows were written with new vectors since the switch, and would lose them",
+            where=store.name,
+            step="finish, or roll back with --force",
+        )
 
 
 def journal_to_roll_back(store: Store, *, force: bool) -> Journal | None:

@@ -274,10 +274,12 @@ class Migration:
     def rollback(self, *, force: bool = False) -> Journal | None:
         """Back to the old vectors alone, from any point before `finish` has dropped them.
 
-        With `force` also where the journal is lost; then there is none to give.
+        With `force` also where the journal is lost, which then there is none of to give, or where
+        vectors that the application has written since the switch would be lost.
         """
         with self.store.lock():
-            return ending.rollback(self.store, ending.journal_to_roll_back(self.store, force=force))
+            journal = ending.journal_to_roll_back(self.store, force=force)
+            return ending.rollback(self.store, journal, force=force)
 
     def searcher(self, *, refresh: float = 1.0) -> Searcher:
         """Search that fits whatever stage the store is in."""
