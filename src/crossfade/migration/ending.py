@@ -96,6 +96,9 @@ def rollback(store: Store, journal: Journal | None, *, force: bool = False) -> J
         if not force:
             _refuse_newer(store)
         store.withdraw(VECTOR)
+        if not force:
+            # One may have come in between; nothing is lost before the columns are dropped.
+            _refuse_newer(store)
     journal = save_journal(store, journal.after("rollback begun", stage="rolling back"))
     store.drop_columns([c.name for c in columns(journal.shared_dim)])
     store.put(SAMPLE, None)
