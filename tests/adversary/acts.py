@@ -84,7 +84,7 @@ _READING = ("select", "set", "load", "show", "begin")
 
 
 class Acts:
-    """Counts the acts of each step, and kills this process at the act `at` of the step `in_step`."""
+    """Counts the acts of each step; kills this process at the act `at` of the step `in_step`."""
 
     def __init__(
         self,

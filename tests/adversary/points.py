@@ -57,7 +57,8 @@ def _crash_all(harness: Harness, step: str, acts: int) -> None:
 
 def _crash(harness: Harness, point: Point) -> bool:
     """Whether there was such an act."""
-    return any([_dies(harness, point, when) for when in ("before", "after")])
+    before, after = (_dies(harness, point, when) for when in ("before", "after"))
+    return before or after
 
 
 def _dies(harness: Harness, point: Point, when: When) -> bool:
