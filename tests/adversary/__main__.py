@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
 # Matrices this small gain nothing from threads, and several processes share the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def _point(text: str) -> tuple[str, int]:
+    step, _, number = text.partition(":")
+    return step, int(number)
 
 
 def main() -> int:
@@ -23,13 +29,15 @@ def main() -> int:
     parser.add_argument("store", choices=KINDS)
     parser.add_argument("--kills", type=int, default=50, help="SIGKILLs at random moments")
     parser.add_argument("--points", action="store_true", help="crash at every durable act instead")
-    parser.add_argument("--point", type=int, help="crash at this durable act alone")
+    parser.add_argument("--point", type=_point, help="crash at this durable act alone: finish:3")
     parser.add_argument("--most", type=int, help="crash at so many durable acts, evenly spread")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", type=int, help="200; 100 for Qdrant; 60 for points")
     parser.add_argument("--pace", type=float, default=0.03, help="seconds between operations")
     parser.add_argument("--json", type=Path, help="where to write everything")
     given = parser.parse_args()
+    # Whoever ends this run ends the servers and folders that it has made, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     points = given.points or given.point is not None or given.most is not None
     rows = given.rows or (60 if points else 100 if given.store == "qdrant" else 200)
     harness = Harness(given.store, rows, given.seed, given.pace)

@@ -84,18 +84,19 @@ _READING = ("select", "set", "load", "show", "begin")
 
 
 class Acts:
-    """Counts from `number`, and kills this process at the act `at`."""
+    """Counts the acts of each step; kills this process at the act `at` of the step `in_step`."""
 
     def __init__(
         self,
         say: Callable[..., None],
-        number: int = 0,
-        at: int | None = None,
-        when: When = "before",
-        turn: Callable[[int], None] | None = None,
+        in_step: str,
+        at: int,
+        when: When,
+        turn: Callable[[int], None] | None,
     ) -> None:
-        self.number = number
-        self._say, self._at, self._when, self._turn = say, at, when, turn
+        self.number, self._step = 0, ""
+        self._say, self._turn = say, turn
+        self._in_step, self._at, self._when = in_step, at, when
         self._lock = threading.Lock()
         self._local = threading.local()
 
@@ -104,6 +105,10 @@ class Acts:
         for owner, names in _DURABLE[kind].items():
             for name in names:
                 _wrap(owner, name, self._around)
+
+    def begin(self, step: str) -> None:
+        """Another step, and its first act to come."""
+        self.number, self._step = 0, step
 
     def _around(self, name: str, call: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         # What others do in their turn is not the migration's.
@@ -118,16 +123,17 @@ class Acts:
                 self._turn(number)
             finally:
                 self._local.turned = False
-        if number == self._at and self._when == "before":
+        here = (self._step, number) == (self._in_step, self._at)
+        if here and self._when == "before":
             self._die(number, name, given)
         out = call()
-        if number == self._at:
+        if here:
             self._die(number, name, given)
         return out
 
     def _die(self, number: int, name: str, given: tuple[Any, ...]) -> None:
         said = f"{name} {_said(given)}".strip()[:160]
-        self._say(died=f"{self._when} act {number}, {said}", act=number)
+        self._say(died=f"{self._when} act {number} of {self._step}, {said}")
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -7,46 +7,65 @@ both ways, by going on and by a rollback.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from itertools import count
 from typing import Any
 
 from tests.adversary.acts import When
 from tests.adversary.application import After
-from tests.adversary.course import Abandoned, Course
+from tests.adversary.course import STEPS, Abandoned, Course
 from tests.adversary.world import Harness, World
 
-# The application acts at every so many acts of the migration.
+_TRIED = ("start", "forward", "backfill", "verify", "finish", "rollback")
+_ROLLED_BACK = ("start", "forward", "backfill", "rollback")
+# The application acts at every so many acts of a step.
 _EVERY = 4
 _WHILE_DEAD = 3
-# So many acts in a row that no migration had are beyond the end.
-_MISSES = 4
+# So many acts in a row that no migration had are beyond the end of a step.
+_MISSES = 2
 _made = count(1)
+Point = tuple[str, int]
 
 
-def crash_at_points(harness: Harness, only: int | None = None, most: int | None = None) -> None:
+def crash_at_points(harness: Harness, only: Point | None = None, most: int | None = None) -> None:
     """Every act, before and after; with `most`, that many evenly spread; with `only`, that one."""
-    undisturbed = _Migration(harness, 0)
-    undisturbed.run()
-    harness.summary.acts = total = undisturbed.acts
-    numbers: Iterable[int] = count(1) if only is None else [only]
-    if most is not None and total > most:
-        numbers = sorted({1 + round(n * (total - 1) / (most - 1)) for n in range(most)})
+    acts = harness.summary.acts
+    for step in ("finish", "rollback"):
+        undisturbed = _Migration(harness, (step, 0))
+        undisturbed.run()
+        acts |= undisturbed.acts
+    if only is not None:
+        _crash(harness, only)
+    elif most is not None:
+        points = [(step, number + 1) for step in _TRIED for number in range(acts[step])]
+        chosen = {round(n * (len(points) - 1) / max(1, most - 1)) for n in range(most)}
+        for at in sorted(chosen):
+            _crash(harness, points[at])
+    else:
+        for step in _TRIED:
+            _crash_all(harness, step, acts[step])
+
+
+def _crash_all(harness: Harness, step: str, acts: int) -> None:
+    """What the application does differs from point to point, and so does the number of acts."""
     missed = 0
-    for number in numbers:
-        died = [_crash(harness, number, when) for when in ("before", "after")]
-        # What the application does differs from point to point, and so does the number of acts.
-        missed = 0 if any(died) else missed + 1
-        if number > total and missed == _MISSES:
+    for number in count(1):
+        missed = 0 if _crash(harness, (step, number)) else missed + 1
+        if number > acts and missed == _MISSES:
             return
 
 
-def _crash(harness: Harness, number: int, when: When) -> bool:
-    """Whether a migration has so many acts."""
-    at = _Migration(harness, number, when).run()
-    if at == "finish":
-        _Migration(harness, number, when, roll_back=True).run()
-    return at is not None
+def _crash(harness: Harness, point: Point) -> bool:
+    """Whether there was such an act."""
+    before, after = (_dies(harness, point, when) for when in ("before", "after"))
+    return before or after
+
+
+def _dies(harness: Harness, point: Point, when: When) -> bool:
+    died = _Migration(harness, point, when).run()
+    if died and point[0] == "finish":
+        _Migration(harness, point, when, roll_back=True).run()
+    return died
 
 
 class _Migration:
@@ -55,43 +74,47 @@ class _Migration:
     def __init__(
         self,
         harness: Harness,
-        number: int,
+        point: Point,
         when: When = "before",
         *,
         roll_back: bool = False,
     ) -> None:
-        self.harness, self.number, self.when, self.roll_back = harness, number, when, roll_back
-        self.acts = 0
+        self.harness, self.point, self.when, self.roll_back = harness, point, when, roll_back
+        self.acts: Counter[str] = Counter()
 
-    def run(self) -> str | None:
-        """The step it died in."""
-        after: After = "new" if self.number % 2 else "stop"
-        at = None
-        with self.harness.world(self.harness.seed, next(_made), after, self.number) as world:
-            world.where["repeat"] += f" --point {self.number}"
+    def run(self) -> bool:
+        """Whether it died."""
+        step, number = self.point
+        after: After = "new" if number % 2 else "stop"
+        lot = 1000 * _TRIED.index(step) + number
+        died = False
+        with self.harness.world(self.harness.seed, next(_made), after, lot) as world:
+            world.where["repeat"] += f" --point {step}:{number}"
             world.begin()
-            course, ending = Course(world), ""
+            course = Course(world, _ROLLED_BACK if step == "rollback" else STEPS)
+            ending = ""
             try:
                 while not ending:
                     more: dict[str, Any] = {"every": _EVERY, "quiet": course.quiet}
-                    if self.number and at is None:
-                        more |= {"die_at": self.number, "when": self.when}
-                    out = world.run(*course.left, count=True, number=self.acts, **more)
-                    self.acts = out.acts
+                    if not died:
+                        more |= {"die_in": step, "die_at": number, "when": self.when}
+                    out = world.run(*course.left, count=True, **more)
+                    self.acts |= Counter(out.acts)
                     ending = course.went(out)
                     if out.died:
-                        at = str(out.at)
-                        self._dead(world, at, out.died)
+                        died = True
+                        self._dead(world, out.died)
                         if self.roll_back:
                             course.roll_back()
                 world.check(ending)
             except Abandoned:
                 self.harness.summary.migrations["abandoned"] += 1
-        return at
+        return died
 
-    def _dead(self, world: World, at: str, died: str) -> None:
+    def _dead(self, world: World, died: str) -> None:
         """Others go on while the migration is dead."""
-        world.where |= {"died": f"{died}, in {at}", "rolled back": self.roll_back}
-        self.harness.summary.points[f"{at}, rolled back" if self.roll_back else at] += 1
+        step = self.point[0]
+        world.where |= {"died": died, "rolled back": self.roll_back}
+        self.harness.summary.points[f"{step}, rolled back" if self.roll_back else step] += 1
         world.act(_WHILE_DEAD)
         world.search()

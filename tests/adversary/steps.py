@@ -68,9 +68,9 @@ class Job:
     answer: str
     steps: tuple[str, ...]
     count: bool = False
-    """Whether acts are counted, from `number` on."""
-    number: int = 0
-    die_at: int | None = None
+    """Whether acts are counted."""
+    die_in: str = ""
+    die_at: int = 0
     when: When = "before"
     turns: Turns | None = None
 
@@ -95,7 +95,8 @@ class Outcome:
     failed: list[str] = field(default_factory=list)
     filled: list[int] = field(default_factory=list)
     """Rows that were filled when it verified."""
-    acts: int = 0
+    acts: dict[str, int] = field(default_factory=dict)
+    """How many durable acts each step had."""
     died: str = ""
     seconds: float = 0.0
     """What its last step took."""
@@ -144,7 +145,7 @@ def work(told: dict[str, Any]) -> None:
 
     at = ""
     turn = None if job.turns is None else _turn(job, job.turns, lambda: at)
-    acts = Acts(say, job.number, job.die_at, job.when, turn if job.count else None)
+    acts = Acts(say, job.die_in, job.die_at, job.when, turn if job.count else None)
     try:
         migration = Migration(job.place, job.upgrade)
         if job.count:
@@ -153,21 +154,22 @@ def work(told: dict[str, Any]) -> None:
             take_turns(lambda: turn(0))
         for name in job.steps:
             at = name
+            acts.begin(name)
             say(begun=name)
             failed = do(name, migration, job.plan)
             if name == "verify":
                 say(filled=filled(migration))
             if failed:
-                say(refused=name, said="verify did not pass", failed=failed, acts=acts.number)
+                say(refused=name, said="verify did not pass", failed=failed)
                 return
             say(done=name, acts=acts.number)
         migration.close()
         say(ended=True)
     except CrossfadeError as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        say(refused=at, said=said, acts=acts.number)
+        say(refused=at, said=said)
     except BaseException:
-        say(raised=at, said=traceback.format_exc(), acts=acts.number)
+        say(raised=at, said=traceback.format_exc())
 
 
 def _turn(job: Job, turns: Turns, step: Callable[[], str]) -> Callable[[int], None]:
@@ -254,7 +256,7 @@ def run(
 
 
 def _outcome(answer: Path, job: Job) -> Outcome:
-    out = Outcome("killed", [], job.steps[0], acts=job.number)
+    out = Outcome("killed", [], job.steps[0])
     begun = 0.0
     for line in answer.read_bytes().splitlines() if answer.is_file() else []:
         told = json.loads(line)
@@ -264,17 +266,17 @@ def _outcome(answer: Path, job: Job) -> Outcome:
         elif "done" in told:
             out.done.append(told["done"])
             left = job.steps[len(out.done) :]
-            out.at, out.acts = left[0] if left else None, told["acts"]
+            out.at = left[0] if left else None
+            out.acts[told["done"]] = max(told["acts"], out.acts.get(told["done"], 0))
         elif "died" in told:
-            out.died, out.acts = told["died"], told["act"]
+            out.died = told["died"]
         elif "filled" in told:
             out.filled = told["filled"]
         elif "ended" in told:
             out.how = "done"
         else:
             out.how = "refused" if "refused" in told else "raised"
-            out.said, out.acts = told["said"], told["acts"]
-            out.failed = told.get("failed", [])
+            out.said, out.failed = told["said"], told.get("failed", [])
     if out.at is None:
         # Killed at its last breath, when all was done.
         out.how = "done"

@@ -23,8 +23,8 @@ class Summary:
     """SIGKILLs of the migrating process, by the step it was at."""
     backends_ended: int = 0
     servers_killed: int = 0
-    acts: int = 0
-    """Durable acts of one undisturbed migration."""
+    acts: Counter[str] = field(default_factory=Counter)
+    """Durable acts of each step of an undisturbed migration."""
     points: Counter[str] = field(default_factory=Counter)
     """Crash points tried, by step."""
     migrations: Counter[str] = field(default_factory=Counter)
@@ -68,7 +68,8 @@ class Summary:
             f"  {'kills' if kills else 'crash points':<16}{each.total()} ({_counts(each)})",
         ]
         if self.acts:
-            lines.append(f"  durable acts    {self.acts} in an undisturbed migration")
+            acts = f"{self.acts.total()} of an undisturbed migration ({_counts(self.acts)})"
+            lines.append(f"  durable acts    {acts}")
         if self.backends_ended or self.servers_killed:
             lines.append(
                 f"  PostgreSQL      {self.backends_ended} backends ended, "
