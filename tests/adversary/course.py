@@ -70,7 +70,9 @@ class Course:
             self._violate("the migration cannot be ended", f"{out.said} {out.failed}")
             raise Abandoned
         if out.at == "rollback":
-            if self.world.old_vectors_are_there():
+            # Where the application has written new vectors since, going back would lose those.
+            newer = "since the switch" in out.said
+            if self.world.old_vectors_are_there() and not newer:
                 self._violate("rollback was refused while all old vectors were there", out.said)
             self.left = ("finish",)
         elif "'finishing'" in out.said:

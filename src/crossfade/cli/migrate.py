@@ -207,7 +207,7 @@ def rollback(
     vector: VectorColumn = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also where its journal is lost, or vectors written since."),
+        typer.Option("--force", help="Also where its journal is lost, or newer vectors go."),
     ] = False,
     dry_run: DryRun = False,
     json_file: AsJson = None,
