@@ -71,25 +71,33 @@ def withdraw(pool: Pool, words: Statements, column: str) -> None:
     drop = words.say(
         "ALTER TABLE {table} DROP COLUMN IF EXISTS {column}", column=sql.Identifier(column)
     )
-    if _has_column(pool, words, column):
-        briefly(pool, words, [], lambda c: c.execute(drop))
+    if pool.retry(lambda c: _type_of(c, words, column)) is not None:
+        briefly(pool, words, lambda c: c.execute(drop))
 
 
-def _has_column(pool: Pool, words: Statements, column: str) -> bool:
+def _type_of(connection: Connection, words: Statements, column: str) -> str | None:
+    """The type of a column of the application's table, if there is one."""
     query = (
-        "SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s "
-        "AND NOT attisdropped"
+        "SELECT format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = to_regclass(%s) AND attname = %s AND NOT attisdropped"
     )
     table = words.say("{table}").as_string(None)
-    return pool.retry(lambda c: c.execute(query, [table, column]).fetchone()) is not None
+    found = connection.execute(query, [table, column]).fetchone()
+    return None if found is None else str(found[0])
 
 
 def briefly(
-    pool: Pool, words: Statements, first: Iterable[Said], act: Callable[[Connection], T]
+    pool: Pool,
+    words: Statements,
+    act: Callable[[Connection], T],
+    *,
+    first: Iterable[Said] = (),
+    done: Callable[[Connection], T | None] = lambda _: None,
 ) -> T:
     """Do it in a transaction that has the application's table for itself.
 
-    `first` are statements that lock other things before it, in this order.
+    `first` are statements that lock other things before it, in this order. `done` gives what `act`
+    would if it was done before, by a connection that broke and could not say so.
     """
 
     # A vacuum gives way to whoever waits a second for it. This lock is in nobody else's way, and
@@ -99,6 +107,8 @@ def briefly(
     begin = time.monotonic()
 
     def work(connection: Connection) -> T:
+        if (before := done(connection)) is not None:
+            return before
         with connection.transaction():
             connection.execute(f"SET LOCAL lock_timeout = '{_CALM_TIMEOUT}'")
             connection.execute(calm)
@@ -235,26 +245,19 @@ class _Promotion:
             told = sql.Literal(column.comment)
             statements.append(self.words.say(say, name=self.name, comment=told))
 
+        drop = self.words.say("ALTER TABLE {table} DROP COLUMN {name}", name=self.name)
+
         def add(connection: Connection) -> None:
-            for one in statements:
+            there = _type_of(connection, self.words, self.column)
+            if there == self._type().as_string(None):
+                return
+            # Another one was left by a migration to another dimension.
+            for one in statements if there is None else [drop, *statements]:
                 connection.execute(one)
 
-        there = self._type_there()
-        if there is not None and there != self._type().as_string(None):
-            # Left by a migration to another dimension.
-            withdraw(self.pool, self.words, self.column)
-            there = None
-        if there is None:
-            briefly(self.pool, self.words, [], add)
-
-    def _type_there(self) -> str | None:
-        query = (
-            "SELECT format_type(atttypid, atttypmod) FROM pg_attribute "
-            "WHERE attrelid = to_regclass(%s) AND attname = %s AND NOT attisdropped"
-        )
-        table = self.words.say("{table}").as_string(None)
-        found = self.pool.retry(lambda c: c.execute(query, [table, self.column]).fetchone())
-        return None if found is None else str(found[0])
+        there = self.pool.retry(lambda c: _type_of(c, self.words, self.column))
+        if there != self._type().as_string(None):
+            briefly(self.pool, self.words, add)
 
     @property
     def _wanted(self) -> Said:
@@ -470,9 +473,6 @@ class _Promotion:
         views = self._views()
 
         def act(connection: Connection) -> bool:
-            if self.column not in added_columns(connection, self.words):
-                # Done before a connection broke that was to say so.
-                return True
             # It reads the whole table; nobody else can use the processors for that now.
             connection.execute("SET LOCAL max_parallel_workers_per_gather = 4")
             ids = list({*self._since(connection, horizon), *self.locked})
@@ -491,7 +491,10 @@ class _Promotion:
 
         # Views lead to the table, so they come after the table beside and before the table.
         beside = self.words.say("LOCK TABLE {side} IN ACCESS EXCLUSIVE MODE")
-        return briefly(self.pool, self.words, [beside, *views], act)
+        return briefly(self.pool, self.words, act, first=[beside, *views], done=self._done)
+
+    def _done(self, connection: Connection) -> bool | None:
+        return None if self.column in added_columns(connection, self.words) else True
 
     def _views(self) -> list[Said]:
         return [one.lock for one in self.found.remade if one.lock is not None]
@@ -577,7 +580,7 @@ def _settle_constraints(pool: Pool, words: Statements, catalog: Catalog) -> None
                 connection.execute(words.say(act, vector=vector, ours=ours))
         put_value(connection, words, PROMOTED, json.dumps({"column": left["column"]}))
 
-    briefly(pool, words, [], settle)
+    briefly(pool, words, settle)
 
 
 def begin_anew(pool: Pool, words: Statements) -> None:
