@@ -246,6 +246,8 @@ class ParquetStore:
         if promotion.dropping or (column not in known and not promotion.begun):
             raise StoreError("the old vectors are gone", where=self.name)
         if not promotion.begun:
+            # Killed before it was noted, it may have made its folders.
+            promotion.undo()
             return
         dim = known[column][0].dim
         for path in promotion.foreign():

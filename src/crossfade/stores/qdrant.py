@@ -433,7 +433,9 @@ class QdrantStore:
             if name == self.vector or name in vectors:
                 real = self._called(name)
                 shown = [self._written(r, added) for r in records] if name in added else records
-                out[name] = vectors_of(shown, real, int(vectors[real].size))
+                out[name] = vectors_of(
+                    shown, real, int(vectors[real].size), unit=self.metric == "cosine"
+                )
             elif name != self.id:
                 kind = added[name].arrow if name in added else None
                 out[name] = values_of(records, name, kind, self.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import uuid
 from collections.abc import Callable, Sequence
@@ -69,10 +70,25 @@ def values_of(records: Sequence[Any], name: str, kind: pa.DataType | None, where
         ) from None
 
 
-def vectors_of(records: Sequence[Any], name: str, dim: int) -> pa.Array:
-    """One vector field as lists of `dim` float32."""
+def vectors_of(records: Sequence[Any], name: str, dim: int, *, unit: bool) -> pa.Array:
+    """One vector field as lists of `dim` float32, at length one if so wanted.
+
+    Under cosine a server keeps them so; local mode does too, but only from the first search on.
+    """
     found = [vector_of(record, name) for record in records]
+    if unit:
+        found = [None if vector is None else _scaled(vector) for vector in found]
     return pa.array(found, Column("vector", "vector", dim).arrow)
+
+
+def _scaled(vector: Sequence[float]) -> list[float]:
+    """At length one; zero stays zero.
+
+    >>> _scaled([3.0, 4.0])
+    [0.6, 0.8]
+    """
+    length = math.sqrt(sum(x * x for x in vector))
+    return [x / length for x in vector] if length > 0 else list(vector)
 
 
 def tokens(records: Sequence[Any], vector: str, dim: int) -> pa.Array:
