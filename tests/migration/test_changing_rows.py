@@ -99,3 +99,14 @@ def test_a_forward_that_was_cut_off_sees_what_changed_before_it_goes_on(world, m
     expected = lifted_of(world, text)[0]
     for key in (3, 290):
         np.testing.assert_allclose(shared_of(migration)[key][1], expected, atol=1e-6)
+
+
+def test_a_catching_up_that_was_cut_off_sees_what_changed_behind_it(world, lifted):
+    # One batch is gone through, then it is stopped, and a row of that batch changes.
+    lifted.forward(size=50, stop=lambda: True)
+    assert lifted.journal.cursor is not None
+    text = texts_of(1, seed=92)
+    world.app.change(3, text[0], world.models.old(text)[0])
+    lifted.forward(size=50)
+    assert lifted.journal.cursor is None
+    assert lifted.verify().passed

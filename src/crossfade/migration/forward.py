@@ -83,7 +83,11 @@ def lift_all(
     # Columns pass over rows that change meanwhile, and over those that an earlier run has written
     # and that changed since; batches of rows find them.
     if not done.stopped and not (fresh and done.looked_at and not any_late(store)):
-        journal = _by_rows(store, column, journal, done, looked, size)
+        resumed, done.looked_at = journal.cursor, 0
+        journal = _by_rows(store, column, journal, done, looked, size, after=resumed)
+        if resumed is not None and not done.stopped:
+            # Rows before that may have changed since the earlier run went through them.
+            journal = _by_rows(store, column, journal, done, looked, size, until=resumed)
     if not done.stopped:
         _catch_up(store, column, journal, done, size)
         done.seconds = time.monotonic() - begin
@@ -134,25 +138,32 @@ def _by_rows(
     done: Lifted,
     looked: Callable[[int], bool],
     size: int,
+    *,
+    after: Id | None = None,
+    until: Id | None = None,
 ) -> Journal:
-    """Batches of rows in the order of their ids, from where an earlier run was cut off.
+    """Batches of rows in the order of their ids, from behind one to another.
 
     Three things at once: the next batch comes in, this one is lifted, the last one is written.
     """
     wanted = Batch.columns(store, journal.source)
-    done.looked_at = 0
     with ThreadPoolExecutor(1) as pool:
         writing: Future[Journal] | None = None
-        for rows in ahead(store.stream(wanted, after=journal.cursor, size=size)):
+        for rows in ahead(store.stream(wanted, after=after, size=size)):
             batch = Batch.of(store, rows, journal.source)
             made = lifted(column, journal, batch)
             if writing is not None:
                 journal = writing.result()
             last = id_list(rows[store.id].slice(len(rows) - 1))[0]
             writing = pool.submit(_write, store, batch, made, journal, last, done)
-            if looked(len(rows)):
+            if looked(len(rows)) or (until is not None and not _before(last, until)):
                 break
         return journal if writing is None else writing.result()
+
+
+def _before(one: Id, other: Id) -> bool:
+    """Whether an id comes before another of the same store; text by code point."""
+    return str(one) < str(other) if isinstance(other, str) else int(one) < int(other)
 
 
 def lifted(column: SharedColumn, journal: Journal, batch: Batch) -> pa.RecordBatch | None:
