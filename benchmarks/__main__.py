@@ -18,6 +18,7 @@ NAMES = (
     "late",
     "text",
     "asking",
+    "filters",
 )
 
 
