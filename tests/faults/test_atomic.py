@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,11 @@ def test_a_folder_replaces_a_folder(tmp_path):
         temporary.mkdir()
         (temporary / "new").touch()
     assert [entry.name for entry in tmp_path.rglob("*")] == ["x", "new"]
+
+
+def test_a_pipe_or_a_device_is_never_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(BadInput, match="is no plain file"), replacing(pipe, overwrite=True):
+        raise AssertionError("nothing is written")
+    assert pipe.is_fifo()

@@ -57,7 +57,9 @@ def check_parent(path: Path) -> None:
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
-    """Raise if `path` is there and may not be replaced."""
+    """Raise if `path` is there and may not be replaced: a device or a pipe never may."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise BadInput("is no plain file", where=path, step="name a file, or '-' for stdout")
     if not overwrite and os.path.lexists(path):
         raise BadInput("already exists", where=path, step="name another file, or add --overwrite")
 
