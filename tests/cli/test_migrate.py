@@ -240,11 +240,13 @@ def test_start_refuses_a_plan_that_begins_below_today(shop, crossfade, models, a
 
 
 def test_a_plan_below_today_by_less_than_its_band_is_no_refusal(shop, crossfade, models):
-    from crossfade.backfill.folder import load_plan, upper_at_start
+    from crossfade.backfill.folder import content_hash, load_plan, upper_at_start
 
     def changed(old_old):
+        made.pop("hash", None)
         made["quality"]["mAP"]["old/old"] = old_old
-        Path("mine/plan.json").write_text(json.dumps(made), encoding="utf-8")
+        sealed = made | {"hash": content_hash(made, Path("mine"))}
+        Path("mine/plan.json").write_text(json.dumps(sealed), encoding="utf-8")
         return crossfade("migrate", "start", shop.place, shop.upgrade, "--plan", "mine",
                          "--dry-run")  # fmt: skip
 
