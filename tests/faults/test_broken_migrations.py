@@ -198,7 +198,9 @@ def test_what_is_asked_for_beside_a_backfill_does_not_touch_its_journal(
     lifted.backfill(endpoint(server), Wanted(plan=plan_folder, share=0.6, labels="kind"))
     before = lifted.journal
     assert lifted.verify(embedder=paid).passed
-    assert lifted.journal == before
+    # What it proves is written down, and nothing else.
+    kept = {"verified": before.verified, "events": before.events}
+    assert lifted.journal.model_copy(update=kept) == before
 
 
 def test_a_full_disk_stops_it_with_nothing_half_done(tmp_path, models, upgrade_folder):
