@@ -12,6 +12,9 @@ from tests.stores.postgres_store.table import ADDED, Table, lift, vectors
 
 from crossfade.errors import StoreError
 
+# Of other stores that the same process has tested: nobody uses them in the child.
+FORK = "ignore:lance is not fork-safe"
+
 ROWS, THREADS = 4000, 16
 
 
@@ -58,6 +61,7 @@ def test_sixteen_threads_get_what_one_gets(table):
         time.sleep(0.05)
 
 
+@pytest.mark.filterwarnings(FORK)
 def test_a_forked_child_has_connections_of_its_own(table):
     store, queries = table.open(), vectors(30, seed=6)
     asked = [(i, (10, None)) for i in range(30)]
@@ -81,6 +85,7 @@ def test_a_forked_child_has_connections_of_its_own(table):
     store.close()
 
 
+@pytest.mark.filterwarnings(FORK)
 def test_a_forked_child_does_not_hold_its_parents_lock(table):
     """The parent dies with the lock; its child lives on, and the lock is free all the same."""
     ready, go = os.pipe(), os.pipe()
