@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from crossfade.errors import BadInput, StoreError
 from crossfade.stores import open_store
 from crossfade.stores.address import Address, Url, safe_name
-from crossfade.stores.pgsession import Session
+from crossfade.stores.pgconnection import Pool
 from crossfade.stores.postgres import PostgresStore
 
 PASSWORDS = [
@@ -161,8 +161,8 @@ def test_an_error_of_the_database_shows_no_password(password):
 @pytest.mark.parametrize("password", PASSWORDS)
 def test_whatever_libpq_says_of_a_password_is_not_repeated(password, spell):
     text = f"postgresql://app:{password}@h/db#items"
-    session = Session(Address.of(text).at, "the store", 0.1)
-    said = session._told(psycopg.OperationalError(f'invalid token: "{spell(password)}" in URI'))
+    pool = Pool(Address.of(text).at, "the store", 0.1)
+    said = pool.translate(psycopg.OperationalError(f'invalid token: "{spell(password)}" in URI'))
     assert "invalid token:" in str(said) or len(password) < 3
     assert Url.of(text).secrets
     for secret in Url.of(text).secrets:
