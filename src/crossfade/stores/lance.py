@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crossfade.errors import BadInput, MissingExtra, StoreError
+from crossfade.errors import BadInput, MissingExtra
 from crossfade.files.arrow import is_vector_type
 from crossfade.stores.contract import (
     ROWS,
@@ -35,7 +35,6 @@ from crossfade.stores.contract import (
 from crossfade.stores.lance_columns import can_write_columns, write_columns
 from crossfade.stores.lance_fragments import SPARE, enter_moved, tidy
 from crossfade.stores.lance_words import (
-    first_line,
     indexed,
     is_text,
     listed,
@@ -99,10 +98,12 @@ class LanceStore:
                 where=self.name,
                 step="make it a list of a fixed size",
             )
+        with telling(self.name):
+            rows, covered = dataset.count_rows(), indexed(dataset)
         return Description(
             kind=self.kind,
             name=self.name,
-            rows=dataset.count_rows(),
+            rows=rows,
             id=self.id,
             id_type="text" if self._text_ids else "integer",
             vector=self.vector,
@@ -110,13 +111,15 @@ class LanceStore:
             metric=self.metric,
             columns=tuple(n for n in names if not n.startswith(PREFIX)),
             added=tuple(n for n in names if n.startswith(PREFIX)),
-            indexed=tuple(sorted(indexed(dataset))),
+            indexed=tuple(sorted(covered)),
         )
 
     def stream(
         self, columns: Sequence[str], *, after: Id | None = None, size: int = ROWS
     ) -> Iterator[pa.RecordBatch]:
-        ids = self._now().to_table(columns=[self.id])[self.id].combine_chunks()
+        dataset = self._now()
+        with telling(self.name):
+            ids = dataset.to_table(columns=[self.id])[self.id].combine_chunks()
         ids = ids.take(pc.sort_indices(ids))
         if after is not None:
             ids = ids.filter(pc.greater(ids, pa.scalar(after, ids.type)))
@@ -153,16 +156,15 @@ class LanceStore:
             return 0
         dataset = self._now()
         if TOKEN in rows.schema.names:
-            dataset = dataset.checkout_version(rows[TOKEN][0].as_py())
+            with telling(self.name):
+                dataset = dataset.checkout_version(rows[TOKEN][0].as_py())
             rows = rows.drop_columns([TOKEN])
         key = dataset.schema.field(self.id).type
         rows = rows.set_column(
             rows.schema.get_field_index(self.id), self.id, rows[self.id].cast(key)
         )
-        try:
+        with telling(self.name):
             written = write_batch(dataset, self.path, self.id, rows)
-        except (OSError, RuntimeError) as error:
-            raise StoreError(first_line(error), where=self.name, step="check the disk") from error
         self._tidy(SPARE)
         self._moved += written
         with telling(self.name):
@@ -217,7 +219,8 @@ class LanceStore:
     def build_index(self, column: str) -> None:
         self._tidy()
         dataset = self._now()
-        rows = dataset.count_rows(f"{quoted(column)} IS NOT NULL")
+        with telling(self.name):
+            rows = dataset.count_rows(f"{quoted(column)} IS NOT NULL")
         if rows < _INDEX_FROM_ROWS:
             return
         with telling(self.name):
@@ -280,10 +283,11 @@ class LanceStore:
 
     def _index_metric(self) -> Metric | None:
         dataset = self._now()
-        for index in dataset.describe_indices():
-            if self.vector in index.field_names:
-                found = dataset.stats.index_stats(index.name)["indices"]
-                name = str(found[0].get("metric_type", "")) if found else ""
-                known: dict[str, Metric] = {"cosine": "cosine", "l2": "l2", "dot": "dot"}
-                return known.get(name)
+        with telling(self.name):
+            for index in dataset.describe_indices():
+                if self.vector in index.field_names:
+                    found = dataset.stats.index_stats(index.name)["indices"]
+                    name = str(found[0].get("metric_type", "")) if found else ""
+                    known: dict[str, Metric] = {"cosine": "cosine", "l2": "l2", "dot": "dot"}
+                    return known.get(name)
         return None

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from crossfade.files import replacing
 from crossfade.stores.parquet_base import STEP, base_paths
 from crossfade.stores.parquet_rows import Changed, id_array, opened, signature
+from crossfade.stores.values import read_kept
 
 Shared = Callable[[pa.Array], pa.Array]
 
@@ -26,9 +27,7 @@ Shared = Callable[[pa.Array], pa.Array]
 def promote_files(folder: Path, side: Path, id: str, vector: str, shared: Shared) -> None:
     """Rewrite every file of `folder`; `shared` gives the vectors of some ids."""
     note, fresh = side / "promote.json", side / "promoted.parquet"
-    done: dict[str, list[int]] = {}
-    if note.exists():
-        done = json.loads(note.read_text(encoding="utf-8"))
+    done: dict[str, list[int]] = read_kept(note) or {}
     if fresh.exists():
         # It was noted, perhaps, but never took its place: that file is still to be done.
         waiting = list(signature(fresh))
