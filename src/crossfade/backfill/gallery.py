@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from crossfade.backfill.orders import (
     combined,
     order_named,
 )
-from crossfade.errors import BadRow
+from crossfade.errors import BadInput, BadRow
 from crossfade.files import replacing
 from crossfade.threads import in_parts
 from crossfade.upgrade import Upgrade
@@ -100,9 +101,24 @@ def order_gallery(
 
 def notes_on(order: Path) -> list[str]:
     """What was worth a note when this file of ids was made."""
-    found = (pq.read_schema(order).metadata or {}).get(_NOTES, b"[]")
-    notes: list[str] = json.loads(found)
+    with reading_order(order):
+        found = (pq.read_schema(order).metadata or {}).get(_NOTES, b"[]")
+        notes: list[str] = json.loads(found)
     return notes
+
+
+@contextmanager
+def reading_order(order: Path) -> Iterator[None]:
+    """A file of ids that cannot be read becomes an error that says so."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        words = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(
+            f"is no order, or is damaged ({words})",
+            where=order,
+            step="copy it again, or delete it: it is made anew from the plan",
+        ) from error
 
 
 def _fill(out: NDArray[np.float64], order: Order, items: Items, groups: Groups | None) -> None:

@@ -7,6 +7,7 @@ usage or bad input, 3 a store or a service failed, 130 stopped by Ctrl-C, 143 by
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from crossfade.cli.interrupt import Stopped, ending_at_once
 from crossfade.cli.migrate import app as migrate
 from crossfade.cli.output import say
 from crossfade.cli.plan import plan
-from crossfade.errors import CrossfadeError
+from crossfade.errors import BadInput, CrossfadeError
 from crossfade.redaction import without_password
 
 app = typer.Typer(
@@ -72,6 +73,16 @@ def main() -> None:
     except Stopped as stopped:
         say("stopped:", "not done → run the same command again", "bold yellow")
         sys.exit(stopped.exit_code)
+    except OSError as error:
+        # What the system refuses needs no trace: a folder that may not be read, a name too long.
+        if error.errno is None:
+            raise
+        where = without_password(f"{os.fsdecode(error.filename)}: " if error.filename else "")
+        say("error", f"{where}{error.strerror} → check the path and its permissions", "bold red")
+        sys.exit(BadInput.exit_code)
+    except MemoryError as error:
+        say("error", f"there is not enough memory ({error}) → give less at a time", "bold red")
+        sys.exit(BadInput.exit_code)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise

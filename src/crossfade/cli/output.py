@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from crossfade.errors import BadInput
 from crossfade.files.atomic import check_parent, replacing
 
 STDOUT = "-"
@@ -29,6 +30,8 @@ def check_written(*targets: str | Path | None) -> None:
     for target in targets:
         if target is not None and str(target) != STDOUT:
             check_parent(Path(target))
+            if Path(target).is_dir():
+                raise BadInput("is a folder", where=target, step="name a file")
 
 
 def write_text(text: str, target: str) -> bool:

@@ -85,7 +85,7 @@ def verify(
                     + ", ".join(f"{metric} {value:.1f}" for metric, value in told.items())
                 )
         if found.passed and not found.proves:
-            note("another step ran meanwhile: verify again before `finish`")
+            note(f"not kept as proof, verify again before `finish`: {found.unkept}")
     if not found.passed:
         raise typer.Exit(1)
 

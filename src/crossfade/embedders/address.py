@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -91,7 +92,9 @@ def _parts(base: str) -> tuple[SplitResult, str, int | None]:
             "the URL of the endpoint is not of the form https://host/path", step="check it"
         )
     rest = host + parts.path + parts.query
-    if not rest.isascii() or not rest.isprintable() or " " in rest:
+    # `urlsplit` takes line breaks out without a word: the whole is looked at.
+    broken = any(unicodedata.category(one) == "Cc" for one in base)
+    if broken or not rest.isascii() or not rest.isprintable() or " " in rest:
         raise BadInput("the URL of the endpoint holds odd characters", step="percent-encode them")
     return parts, host, port
 

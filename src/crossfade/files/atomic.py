@@ -30,9 +30,9 @@ def replacing(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     'done'
     """
     refuse_existing(path, overwrite=overwrite)
+    check_parent(path)
     # A link is written through, so that it goes on pointing where its owner wanted it to.
     final = path.resolve()
-    check_parent(path)
     temporary = final.with_name(f".{final.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         try:
@@ -48,12 +48,21 @@ def replacing(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def check_parent(path: Path) -> None:
-    """Raise if the folder in which `path` is to be is none."""
-    parent = path.resolve().parent
-    if not parent.is_dir():
+    """Raise if the folder in which `path` is to be is none, or may not be written to."""
+    try:
+        parent, name = path.resolve().parent, path.resolve().name
+        there = parent.is_dir()
+    except (OSError, RuntimeError) as error:
+        # A name that is too long, or links that lead to themselves.
+        raise cannot_write(path, OSError(getattr(error, "errno", None), str(error))) from error
+    if not there:
         # Some libraries would make the folder, and a mistyped path deserves an error instead.
         number = errno.ENOTDIR if parent.exists() else errno.ENOENT
         raise cannot_write(path, OSError(number, os.strerror(number)))
+    if not name:
+        raise cannot_write(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise cannot_write(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:

@@ -176,15 +176,14 @@ def _below_at_start(made: Plan, folder: Path) -> str:
 def _evaluation(path: Path, upgrade: Upgrade) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        verdicts: dict[str, Any] = found["verdicts"]
-        made_for = found["upgrade"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        verdicts: dict[str, Any] = {case: dict(one) for case, one in found["verdicts"].items()}
+        told = found["upgrade"]["hash"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"is no evaluation ({error})",
             where=path,
             step="write it with: crossfade evaluate UPGRADE PAIRS --json FILE",
         ) from None
-    told = made_for.get("hash", "")
     if told != upgrade.hash_:
         raise BadInput(
             f"is of upgrade {str(told)[:12]}, and this one is {upgrade.hash_[:12]}",

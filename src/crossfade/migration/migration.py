@@ -10,7 +10,7 @@ from typing import Any
 
 from crossfade.backfill.gallery import notes_on
 from crossfade.embedders import Embedder, VectorFile
-from crossfade.errors import BadInput, StoreBusy
+from crossfade.errors import BadInput, CrossfadeError, StoreBusy
 from crossfade.migration import ending
 from crossfade.migration.backfill import Filled, fill
 from crossfade.migration.checks import refuse_duplicates
@@ -237,15 +237,18 @@ class Migration:
             queries=queries,
             progress=progress,
         )
+        unkept = None
         try:
             with self._holding() as now:
-                # Another step may have run meanwhile: what it left is not what was looked at.
-                undisturbed = now == journal
-                if undisturbed:
+                if now == journal:
                     keep_proof(self.store, now, version, passed=found.passed)
-        except StoreBusy:
-            undisturbed = False
-        return replace(found, proves=found.passed and undisturbed)
+                else:
+                    # What it left is not what was looked at.
+                    unkept = "another step ran meanwhile"
+        except CrossfadeError as error:
+            # The answer is as true as ever; `finish` alone does not hear of it.
+            unkept = "another step runs" if isinstance(error, StoreBusy) else str(error)
+        return replace(found, unkept=unkept)
 
     def finish(
         self,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crossfade.backfill.folder import ORDER, PLAN, Loaded
-from crossfade.backfill.gallery import notes_on, order_gallery
+from crossfade.backfill.gallery import notes_on, order_gallery, reading_order
 from crossfade.backfill.gallery_file import NEAREST
 from crossfade.errors import BadInput
 from crossfade.files import replacing
@@ -81,7 +81,7 @@ def order_of(
 
 def ids_of(path: Path) -> Iterator[list[Id]]:
     """The ids of an order, in pieces."""
-    with pq.ParquetFile(path) as file:
+    with reading_order(path), pq.ParquetFile(path) as file:
         for batch in file.iter_batches(_READ, columns=["id"]):
             yield id_list(batch["id"])
 

@@ -48,16 +48,21 @@ class Verified:
 
     checks: list[Check]
     quality: dict[str, Any] | None = None
-    proves: bool = False
-    """Whether `finish` takes it as proof: it passed, and no other step ran meanwhile."""
+    unkept: str | None = None
+    """Why the answer was not written down for `finish`; None where it was."""
 
     @property
     def passed(self) -> bool:
         """Whether no check failed; one that was left out says nothing."""
         return all(check.passed is not False for check in self.checks)
 
+    @property
+    def proves(self) -> bool:
+        """Whether `finish` takes it as proof: it passed, and that is written down."""
+        return self.passed and self.unkept is None
+
     def record(self) -> dict[str, Any]:
-        return {"passed": self.passed} | asdict(self)
+        return {"passed": self.passed, "proves": self.proves} | asdict(self)
 
 
 @dataclass

@@ -175,6 +175,10 @@ def _cut_last(text: str, mark: str) -> tuple[str, str, str]:
 
 def _url_and(text: str, what: str) -> tuple[str, str]:
     """The address, and the table or collection that it names."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput("the address is no text", step=f"name {KNOWN}") from None
     if "://" not in text:
         url, _, table = _cut_last(text, "#")
         # Only a folder can do without: nothing else is shown, as it may hold a password.

@@ -43,7 +43,6 @@ from crossfade.stores.lance_columns import can_write_columns, write_columns
 from crossfade.stores.lance_fragments import SPARE, enter_moved, is_conflict, tidy
 from crossfade.stores.lance_swap import Swap, last_swapped, swapped_in
 from crossfade.stores.lance_words import (
-    first_line,
     indexed,
     is_text,
     listed,
@@ -112,10 +111,12 @@ class LanceStore:
                 where=self.name,
                 step="make it a list of a fixed size",
             )
+        with telling(self.name):
+            rows, covered = dataset.count_rows(), indexed(dataset)
         return Description(
             kind=self.kind,
             name=self.name,
-            rows=dataset.count_rows(),
+            rows=rows,
             id=self.id,
             id_type="text" if self._text_ids else "integer",
             vector=self.vector,
@@ -123,7 +124,7 @@ class LanceStore:
             metric=self.metric,
             columns=tuple(n for n in names if not n.startswith(PREFIX)),
             added=tuple(n for n in names if n.startswith(PREFIX)),
-            indexed=tuple(sorted(swap.shown(name) for name in indexed(dataset))),
+            indexed=tuple(sorted(swap.shown(name) for name in covered)),
         )
 
     def stream(
@@ -177,7 +178,8 @@ class LanceStore:
             return 0
         dataset = self._now()
         if TOKEN in rows.schema.names:
-            dataset = dataset.checkout_version(rows[TOKEN][0].as_py())
+            with telling(self.name):
+                dataset = dataset.checkout_version(rows[TOKEN][0].as_py())
             rows = rows.drop_columns([TOKEN])
         swap = swapped_in(dataset.schema, self.vector)
         rows = rows.rename_columns([swap.kept(name) for name in rows.schema.names])
@@ -185,10 +187,8 @@ class LanceStore:
         rows = rows.set_column(
             rows.schema.get_field_index(self.id), self.id, rows[self.id].cast(key)
         )
-        try:
+        with telling(self.name):
             written = write_batch(dataset, self.path, self.id, rows)
-        except (OSError, RuntimeError) as error:
-            raise StoreError(first_line(error), where=self.name, step="check the disk") from error
         self._tidy(SPARE)
         self._moved += written
         with telling(self.name):
@@ -258,7 +258,8 @@ class LanceStore:
         self._tidy()
         dataset = self._now()
         column = swapped_in(dataset.schema, self.vector).kept(column)
-        rows = dataset.count_rows(f"{quoted(column)} IS NOT NULL")
+        with telling(self.name):
+            rows = dataset.count_rows(f"{quoted(column)} IS NOT NULL")
         if rows < _INDEX_FROM_ROWS:
             return
         with telling(self.name):
@@ -456,10 +457,11 @@ class LanceStore:
 
     def _index_metric(self) -> Metric | None:
         dataset = self._now()
-        for index in dataset.describe_indices():
-            if self.vector in index.field_names:
-                found = dataset.stats.index_stats(index.name)["indices"]
-                name = str(found[0].get("metric_type", "")) if found else ""
-                known: dict[str, Metric] = {"cosine": "cosine", "l2": "l2", "dot": "dot"}
-                return known.get(name)
+        with telling(self.name):
+            for index in dataset.describe_indices():
+                if self.vector in index.field_names:
+                    found = dataset.stats.index_stats(index.name)["indices"]
+                    name = str(found[0].get("metric_type", "")) if found else ""
+                    known: dict[str, Metric] = {"cosine": "cosine", "l2": "l2", "dot": "dot"}
+                    return known.get(name)
         return None

@@ -73,7 +73,9 @@ class telling:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, (OSError, RuntimeError, ValueError, pa.ArrowInvalid)):
-            raise StoreError(first_line(error), where=self.name) from error
+            raise StoreError(
+                first_line(error), where=self.name, step="check its files and the disk"
+            ) from error
 
 
 def statements(

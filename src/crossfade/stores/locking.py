@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from crossfade.errors import StoreBusy
+from crossfade.errors import StoreBusy, StoreError
 
 
 @contextmanager
@@ -19,8 +19,13 @@ def folder_lock(path: Path, name: str) -> Iterator[None]:
     >>> with folder_lock(Path(tempfile.mkdtemp()) / "lock", "items"):
     ...     pass
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StoreError(
+            f"cannot be written to ({error.strerror})", where=name, step="check its permissions"
+        ) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

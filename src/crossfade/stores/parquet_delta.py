@@ -36,6 +36,7 @@ from crossfade.stores.parquet_rows import (
     signature,
     take,
 )
+from crossfade.stores.values import damaged, read_kept
 
 FAN = 16
 _NAME = re.compile(r"(\d{8,})-(\d{8,})\.parquet")
@@ -241,12 +242,15 @@ class Sidecar:
 
     def _told(self) -> dict[str, Any]:
         path = self.folder / "columns.json"
-        try:
-            told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        told = read_kept(path)
+        if told is None:
             return {"serial": 0, "columns": {}}
-        except ValueError as error:
-            raise StoreError(f"is damaged ({error})", where=path, step="restore it") from None
+        columns, serial = told.get("columns"), told.get("serial")
+        if not isinstance(columns, dict) or type(serial) is not int:
+            raise damaged(path, "it lists no columns")
+        for column in columns.values():
+            if not isinstance(column, dict) or not {"kind", "dim", "stored"} <= column.keys():
+                raise damaged(path, "a column in it has no kind")
         return told
 
     def _tell(self, told: Mapping[str, Any]) -> None:

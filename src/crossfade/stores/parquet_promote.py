@@ -23,11 +23,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crossfade.errors import StoreError
 from crossfade.files import replacing
 from crossfade.files.atomic import exchange
 from crossfade.stores.parquet_base import STEP, base_paths
 from crossfade.stores.parquet_rows import Changed, id_array, opened, signature
+from crossfade.stores.values import read_kept
 
 Shared = Callable[[pa.Array], pa.Array]
 """The shared vectors of some ids."""
@@ -172,13 +172,7 @@ class Promotion:
         return self.side / "promote.json"
 
     def _told(self) -> dict[str, Any]:
-        try:
-            told: dict[str, Any] = json.loads(self._note.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {"dropping": False, "old_dim": 0, "files": {}}
-        except ValueError as error:
-            raise StoreError(f"is damaged ({error})", where=self._note, step="restore it") from None
-        return told
+        return read_kept(self._note) or {"dropping": False, "old_dim": 0, "files": {}}
 
     def _tell(self, told: dict[str, Any]) -> None:
         with replacing(self._note, overwrite=True) as temporary:
