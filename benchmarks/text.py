@@ -20,8 +20,9 @@ from safetensors.numpy import load_file
 
 from benchmarks.machine import machine
 from crossfade import Upgrade
+from crossfade.asking import blended
 from crossfade.migration.space import SharedColumn, space_of
-from crossfade.search.asking import Question, blended, joined
+from crossfade.search.asking import Question, joined
 from crossfade.search.calibration import Sample
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from crossfade import Upgrade
 from crossfade.cases import CASES
+from crossfade.compatibility.verdicts import ASKED
 from crossfade.retrieval import SameClass, measure
 
 
@@ -59,7 +60,7 @@ def test_json_keeps_its_contract(crossfade, folder):
     ran = crossfade("evaluate", "mine", "held.npz", "--json", "out.json")
     assert ran.code == 0, ran.err
     found = strict((folder / "out.json").read_text(encoding="utf-8"))
-    assert list(found["cases"]) == list(CASES)
+    assert list(found["cases"]) == [*CASES, *ASKED]
     held = arrays()
     expected = measure(held["old"], held["old"], SameClass.among(held["labels"]), ["cmc@5", "mAP"])
     assert found["cases"]["old/old"]["mAP"] == pytest.approx(expected.mean("mAP"))
@@ -92,7 +93,7 @@ def test_markdown_and_latex(crossfade, folder):
     assert latex.startswith("\\begin{tabular}{lrrrc}\n\\toprule\n")
     assert "Query/Gallery & CMC-Top1 & CMC-Top5 & mAP & ECC \\\\ \\midrule" in latex
     assert "$B(\\phi_{\\text{new}})/F(\\phi_{\\text{old}})$ & " in latex
-    assert latex.count("\\\\") == 1 + len(CASES)
+    assert latex.count("\\\\") == 1 + len(CASES) + len(ASKED)
     assert crossfade("evaluate", "mine", "held.npz", "--latex", "-").out == latex
 
 

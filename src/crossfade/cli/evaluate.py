@@ -21,7 +21,7 @@ from crossfade.cli.tables import matrix_table, verdict_table
 from crossfade.compatibility import Chain, Compatibility, Held, evaluate_chain
 from crossfade.compatibility import evaluate as judge
 from crossfade.compatibility.table import RESAMPLES
-from crossfade.compatibility.verdicts import REQUIRED
+from crossfade.compatibility.verdicts import AT_FIRST, REQUIRED
 from crossfade.compatibility.write import facts, finite, latex, markdown, record
 from crossfade.errors import BadInput, NotCompatible
 from crossfade.upgrade import Upgrade
@@ -78,7 +78,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help="Exit with 1 if this case is not compatible, or not judged for want of labels and "
-            "qrels; may be repeated; 'none' for no case. "
+            "qrels; both/old and blend/old are both models' queries on the untouched index; may be "
+            "repeated; 'none' for no case. "
             f"By default {' and '.join(REQUIRED)}.",
             rich_help_panel=WHAT,
         ),
@@ -185,8 +186,19 @@ def evaluate(
         raise NotCompatible(
             f"{' and '.join(found.failed)}: below old/old with 95 % confidence",
             where=upgrade,
-            step="do not serve these queries; lift with F, backfill, or refit",
+            step=_instead(found),
         )
+
+
+def _instead(found: Compatibility) -> str:
+    """What to do where the required cases fail."""
+    if found.asking in ("both", "blend"):
+        case = AT_FIRST[found.asking]
+        return (
+            f"ask with both models' queries while both are there ({found.asking}; as a verdict: "
+            f"--require {case}), and fill before new queries are alone"
+        )
+    return "do not serve these queries; ask as today, backfill, or refit"
 
 
 def _device(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crossfade.compatibility.table import Compatibility
-from crossfade.compatibility.verdicts import BASELINE, CROSS_MODEL
+from crossfade.compatibility.verdicts import BASELINE
 from crossfade.errors import BadInput, MissingExtra
 from crossfade.files import replacing
 
@@ -37,7 +37,7 @@ def save_picture(found: Compatibility, path: Path, *, overwrite: bool = True) ->
             [max(0.0, found.ci95[c][metric][1] - v) for c, v in zip(cases, values, strict=True)],
         ]
         colours = [
-            meant[found.verdicts[case].word] if case in CROSS_MODEL else PLAIN for case in cases
+            meant[found.verdicts[case].word] if case in found.verdicts else PLAIN for case in cases
         ]
         places = range(len(cases))
         limit = 100.0 if max(values) > 60 else max(values) * 1.15 + 1

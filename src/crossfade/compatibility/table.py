@@ -7,14 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from crossfade.asking import Asking, Both, blended
 from crossfade.cases import CASES, case_vectors
 from crossfade.compatibility.cautions import beyond_gallery, seen_rows, weak_grounds
 from crossfade.compatibility.definition import Share, check_definition, sample_definition
 from crossfade.compatibility.held import Float, Held
 from crossfade.compatibility.stability import stability
 from crossfade.compatibility.verdicts import (
+    ASKED,
+    AT_FIRST,
     BASELINE,
     CROSS_MODEL,
+    JUDGED,
     REQUIRED,
     Verdict,
     deciding,
@@ -32,7 +36,7 @@ from crossfade.retrieval import (
     neighbours,
 )
 from crossfade.retrieval.metrics import Values
-from crossfade.spaces import normalized
+from crossfade.spaces import fit_dim, normalized
 from crossfade.upgrade import Upgrade
 
 # By where relevance comes from: what is measured, and what of it decides a verdict.
@@ -75,6 +79,25 @@ class Compatibility:
         words = ("not compatible", "not judged")
         return tuple(c for c in self.required if self.verdicts[c].word in words)
 
+    @property
+    def asking(self) -> Asking | None:
+        """How to ask the untouched gallery: with the new model alone where that is compatible,
+        else with both, as two queries or as one, where that is not below today; else as today.
+
+        None where there is nothing to judge by.
+        """
+        if not self.judged:
+            return None
+        if self.verdicts[AT_FIRST["new"]].word == "compatible":
+            return "new"
+        ways: list[Asking] = ["both", "blend"]
+        fair = [way for way in ways if self.verdicts[AT_FIRST[way]].word != "not compatible"]
+        return sorted(fair, key=self._level)[-1] if fair else "old"
+
+    def _level(self, way: Asking) -> float:
+        found = self.cases[AT_FIRST[way]]
+        return sum(found.mean(metric) for metric in self.decisive)
+
     def means(self) -> dict[str, dict[str, float]]:
         return {case: found.means() for case, found in self.cases.items()}
 
@@ -90,6 +113,22 @@ def sides(upgrade: Upgrade, old: Float, new: Float) -> dict[str, Float]:
         "F(old)": upgrade.forward(old),
         "B(new)": upgrade.backward(new),
     }
+
+
+def asked_vectors(
+    case: str,
+    queries: dict[str, Float],
+    gallery: dict[str, Float],
+    distance: Distance,
+    seed: int = 0,
+) -> tuple[tuple[Float, Float], Distance]:
+    """Queries and gallery of a case that asks both models, and the distance they are ranked by."""
+    if case == "blend/old":
+        on_old = fit_dim(queries["B(new)"], queries["old"].shape[1])
+        return (blended(on_old, queries["old"]), gallery["old"]), distance
+    both = Both(queries["old"], queries["B(new)"], gallery["old"], distance, seed=seed)
+    asked = both.unfilled() if case == "both/old" else both.filled(gallery["B(new)"])
+    return (asked.queries, asked.items), "dot"
 
 
 def evaluate(
@@ -108,7 +147,8 @@ def evaluate(
     per_class: bool = False,
     progress: Progress | None = None,
 ) -> Compatibility:
-    """Measure all eight cases on rows the upgrade was not fitted on, and judge them.
+    """Measure all eight cases on rows the upgrade was not fitted on, and judge them; and both
+    models on the query, as two (`both`) and as one (`blend`).
 
     `metrics` decide the verdicts; without them, those of the paper do (labels) or ndcg@10 (qrels).
     Agreement with the new model's own neighbours decides nothing: with neither labels nor qrels the
@@ -127,9 +167,9 @@ def evaluate(
     'not compatible'
     """
     for case in required:
-        if case not in CROSS_MODEL:
+        if case not in JUDGED:
             raise BadInput(
-                f"{case!r} is not a cross-model case", step=f"use one of {', '.join(CROSS_MODEL)}"
+                f"{case!r} is not a cross-model case", step=f"use one of {', '.join(JUDGED)}"
             )
     if resamples < 100:
         raise BadInput(f"{resamples} resamples are too few", step="use at least 100")
@@ -147,6 +187,11 @@ def evaluate(
     for case in CASES:
         report = None if progress is None else _named(progress, case)
         found = _measure(case_vectors(case, queries, gallery), groups, distance, device, report)
+        cases[case] = Measured({name: found[name] for name in names})
+    for case in ASKED:
+        report = None if progress is None else _named(progress, case)
+        asked, how = asked_vectors(case, queries, gallery, distance, seed)
+        found = _measure(asked, groups, how, device, report)
         cases[case] = Measured({name: found[name] for name in names})
     if not cases[BASELINE].queries:
         raise BadInput(

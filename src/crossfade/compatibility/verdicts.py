@@ -20,7 +20,13 @@ from crossfade.retrieval import Measured, Metric
 Word = Literal["compatible", "not compatible", "inconclusive", "not judged"]
 BASELINE = "old/old"
 CROSS_MODEL = ("new/old", "F(old)/old", "B(new)/F(old)", "B(new)/old")
+ASKED = ("both/old", "both/new", "blend/old")
+"""Both models on the query: of a gallery that is untouched, of one that is filled, and as one
+vector on the untouched one."""
+JUDGED = (*CROSS_MODEL, *ASKED)
 REQUIRED = ("B(new)/F(old)", "B(new)/old")
+AT_FIRST = {"new": "B(new)/old", "both": "both/old", "blend": "blend/old", "old": BASELINE}
+"""The case that each way of asking is, on the untouched gallery."""
 # Below this many queries a percentile bootstrap is itself unsure.
 FEW_QUERIES = 100
 
@@ -122,6 +128,6 @@ def judge(
             found[case][metric] = Difference.of(
                 float(means[place] - means[base]), resampled[:, place] - resampled[:, base]
             )
-    verdicts = {case: Verdict({m: found[case][m] for m in decisive}) for case in CROSS_MODEL}
+    verdicts = {case: Verdict({m: found[case][m] for m in decisive}) for case in JUDGED}
     better = {m: found["new/new"][m] for m in decisive}
     return ci95, verdicts, better

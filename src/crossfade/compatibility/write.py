@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from crossfade.compatibility.table import Compatibility
-from crossfade.compatibility.verdicts import CROSS_MODEL
+from crossfade.compatibility.verdicts import ASKED, AT_FIRST
 
 SIGNS = {"compatible": "✓", "not compatible": "✗", "inconclusive": "?", "not judged": "–"}
 UNJUDGED = (
@@ -30,6 +30,7 @@ def record(found: Compatibility) -> dict[str, Any]:
         "judged": found.judged,
         "cases": cases,
         "verdicts": {case: verdict.record() for case, verdict in found.verdicts.items()},
+        "asking": found.asking,
         "required": list(found.required),
         "failed": list(found.failed),
         "definition": {
@@ -57,7 +58,7 @@ def rows(found: Compatibility) -> list[tuple[str, list[str], str]]:
         for metric in found.metrics:
             low, high = found.ci95[case][metric]
             cells.append(f"{means[metric]:.1f} [{low:.1f}, {high:.1f}]")
-        verdict = found.verdicts[case].word if case in CROSS_MODEL else ""
+        verdict = found.verdicts[case].word if case in found.verdicts else ""
         out.append((case, cells, verdict))
     return out
 
@@ -77,6 +78,9 @@ def latex(found: Compatibility) -> str:
     names = {"old": r"\phi_{\text{old}}", "new": r"\phi_{\text{new}}"}
 
     def case_name(case: str) -> str:
+        if case in ASKED:
+            asked, of = case.split("/")
+            return rf"\text{{{asked}}}$/{names[of]}$"
         parts = []
         for side in case.split("/"):
             kind, _, inside = side.partition("(")
@@ -103,7 +107,7 @@ def latex(found: Compatibility) -> str:
             low, high = found.ci95[case][metric]
             half = (high - low) / 2
             cells.append(rf"{means[metric]:.2f} {{\scriptsize $\pm$ {half:.2f}}}")
-        word = mark[found.verdicts[case].word] if case in CROSS_MODEL else ""
+        word = mark[found.verdicts[case].word] if case in found.verdicts else ""
         lines.append(f"{case_name(case)} & " + " & ".join(cells) + rf" & {word} \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
@@ -119,6 +123,8 @@ def facts(found: Compatibility) -> list[str]:
     ]
     if not found.judged:
         out.append(UNJUDGED)
+    else:
+        out.append(first_minute(found))
     if data["queries_with_nothing_relevant"]:
         out.append(f"{data['queries_with_nothing_relevant']:,} queries have nothing relevant")
     for case, shares in found.definition.items():
@@ -150,6 +156,16 @@ def facts(found: Compatibility) -> list[str]:
                 f"({points:+.2f} [{low:+.2f}, {high:+.2f}])"
             )
     return out
+
+
+def first_minute(found: Compatibility) -> str:
+    """Which ways of asking an untouched index do, and which to take."""
+    words = ", ".join(
+        f"`{way}` {found.verdicts[case].word}"
+        for way, case in AT_FIRST.items()
+        if case in found.verdicts
+    )
+    return f"asked on the untouched index: {words}; ask `{found.asking}`"
 
 
 def _latex_text(text: str) -> str:

@@ -21,6 +21,7 @@ from crossfade.upgrade import Upgrade
 
 # The verdicts that matter: new queries on old vectors now, on lifted ones after `forward`.
 INTENDED = ("B(new)/old", "B(new)/F(old)")
+BOTH = "both/old"
 SAMPLE = 1024
 _IDS_AT_ONCE = 100_000
 # A sample's mean turns with luck; another model's mean points somewhere else altogether.
@@ -149,13 +150,18 @@ def check_verdict(upgrade: Upgrade, evaluation: Path | None, plan: Path | None) 
             )
     if evaluation is not None:
         found = _evaluation(evaluation, upgrade)
+        both = found.get(BOTH, {}).get("verdict") or "not judged"
         for case in INTENDED:
             verdict = found.get(case, {}).get("verdict") or "not judged"
             said = f"{case} is {verdict} by {evaluation.name}"
-            if verdict in ("not compatible", "not judged"):
-                refusals.append(said)
-            elif verdict != "compatible":
+            if verdict == "compatible":
+                continue
+            if both in ("compatible", "inconclusive"):
+                warnings.append(f"{said}: ask with both models' queries (`both` is {both})")
+            elif verdict == "inconclusive":
                 warnings.append(said)
+            else:
+                refusals.append(said)
     elif plan is None:
         refusals.append(
             "no evaluation says that the upgrade is good enough: run crossfade evaluate on "

@@ -2,7 +2,7 @@
 
 A new query by itself goes through B. Before every row is lifted it is compared with the old
 vectors, cut to their dimension; after that with the shared column. With the old model's query
-beside it both are asked (`crossfade.search`). Rows that came since and are not lifted yet are
+beside it both are asked (`crossfade.asking`). Rows that came since and are not lifted yet are
 looked up among the old vectors, lifted on the spot and merged in. They are looked up first: one
 that is lifted between the two searches is then in both, not in neither.
 
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crossfade.asking import WAYS, Asking, blended
 from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput, StoreError
 from crossfade.migration.columns import NEW, STATE, VECTOR
@@ -31,7 +32,7 @@ from crossfade.migration.late import any_late
 from crossfade.migration.opening import check_opened, open_migrating
 from crossfade.migration.sampling import read_sample
 from crossfade.migration.space import SharedColumn
-from crossfade.search.asking import WAYS, Asking, Question, blended, joined
+from crossfade.search.asking import Question, joined
 from crossfade.search.calibration import Sample
 from crossfade.stores import Hit, Store
 from crossfade.stores.rows import matrix, similarities
@@ -45,8 +46,6 @@ _NOW_AND_THEN = 5.0
 _DEPTH = 30
 # How many times `refresh` a sample of the gallery is trusted: its rows are filled bit by bit.
 _SAMPLE_AGE = 30
-# The new model's share of a blended query on old vectors.
-_BLEND = 0.3
 # Of many queries so many are asked side by side.
 _TOGETHER = 8
 
@@ -140,7 +139,7 @@ class Searcher:
         if way == "blend":
             # On the old vectors, at any share: among lifted rows a blended query loses more than
             # filled ones bring.
-            one = blended(query.backward(), query.old, _BLEND)
+            one = blended(query.backward(), query.old)
             return self.store.search(one, column=journal.vector, **kept)
         if way == "old" or not lifted:
             on_old = query.old if way == "old" else query.backward()

@@ -1,6 +1,6 @@
-"""How a query is put to a store whose rows are of two models: ways of asking, and their scales."""
+"""Scores of two models on one scale, for the rows that a search has found."""
 
-from crossfade.search.asking import WAYS, Asking, Weights, blended, joined
+from crossfade.search.asking import Question, joined
 from crossfade.search.calibration import Sample, standardized
 
-__all__ = ["WAYS", "Asking", "Sample", "Weights", "blended", "joined", "standardized"]
+__all__ = ["Question", "Sample", "joined", "standardized"]
