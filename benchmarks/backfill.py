@@ -98,13 +98,19 @@ def measure(
     old, new, labels = load(folder, name, "test")
     split = (untouched if clean else halves)(len(labels), seed)
     here, there = (Held.of(Pairs.from_arrays(old[h], new[h], labels[h])) for h in split)
-    planned, tested = (simulate(upgrade, held, seed=seed) for held in (here, there))
+    planned, tested = (simulate(upgrade, held, seed=seed, asking=["new"]) for held in (here, there))
     choice = choose(planned, METRICS, seed=seed)
     best = choice.best
     # Scores are turned down along the direction that the plan found, not one of the other half.
     assert planned.quiet is not None
     mine = simulate(
-        upgrade, there, orders=[best.order], blends=[best.blend], seed=seed, quiet=planned.quiet
+        upgrade,
+        there,
+        orders=[best.order],
+        blends=[best.blend],
+        asking=["new"],
+        seed=seed,
+        quiet=planned.quiet,
     )
     kept_candidates = [c for c in tested.candidates if named(c) != named(best)]
     tested = replace(tested, candidates=[*kept_candidates, *mine.candidates])

@@ -38,7 +38,7 @@ def measure(folder: Path, name: str, seed: int, kept: Path | None) -> dict[str, 
     mixed = np.random.default_rng(seed).permutation(len(labels))
     halves = [np.sort(mixed[: len(mixed) // 2]), np.sort(mixed[len(mixed) // 2 :])]
     here, there = (Held.of(Pairs.from_arrays(old[h], new[h], labels[h])) for h in halves)
-    planned = simulate(upgrade, here, orders=[ORDER], blends=[1.0], seed=seed)
+    planned = simulate(upgrade, here, orders=[ORDER], blends=[1.0], seed=seed, asking=["new"])
     assert planned.groups is not None
     groups = planned.groups.by_nearness()
     items = Items(np.arange(there.gallery), there.gallery_old, upgrade.forward(there.gallery_old))

@@ -60,7 +60,7 @@ def prepare(folder: Path, rows: int) -> None:
     new = old @ turn + 0.1 * rng.normal(size=old.shape).astype(np.float32)
     held = Held.of(Pairs.from_arrays(old, new, labels))
     for order in {order for order, _, _ in RUNS}:
-        found = simulate(upgrade, held, orders=[order], blends=[1.0], points=3)
+        found = simulate(upgrade, held, orders=[order], blends=[1.0], points=3, asking=["new"])
         choice = choose(found, ["mAP"])
         plan = describe(
             upgrade, found, choice, Costs(rows), data="made", gallery=held.gallery,

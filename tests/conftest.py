@@ -7,6 +7,7 @@ import os
 # Matrices this small gain nothing from threads, and on a busy machine threads wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import signal
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,6 +19,11 @@ from hypothesis import settings
 # Shared machines pause for longer than any sensible deadline.
 settings.register_profile("crossfade", deadline=None, max_examples=40)
 settings.load_profile("crossfade")
+
+
+# A shell's background jobs ignore Ctrl-C, and so would every command that tests start and stop.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionfinish() -> None:

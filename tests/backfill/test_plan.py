@@ -44,6 +44,10 @@ def candidate(heights, order="random", a=1.0, queries=400, seed=0):
     return Candidate(order, Blend(a, a), Curve(SHARES, {"mAP": values}))
 
 
+NEW = {"asking": ["new"]}
+"""The paper's protocol: new queries alone."""
+
+
 def simulation(*candidates, old=50.0, new=60.0, queries=400):
     def flat(height):
         return Measured({"mAP": np.full(queries, height / 100)})
@@ -124,7 +128,7 @@ def scene(made):
 
 def test_every_order_is_simulated_with_every_constant_blend(scene):
     upgrade, held, _ = scene
-    found = simulate(upgrade, held, blends=BLENDS, points=5)
+    found = simulate(upgrade, held, blends=BLENDS, points=5, **NEW)
     tried = [(c.order, c.blend) for c in found.candidates]
     assert tried == [(order, a) for a in BLENDS for order in DEFAULT_ORDERS]
     assert ALIGNMENT in DEFAULT_ORDERS
@@ -133,7 +137,7 @@ def test_every_order_is_simulated_with_every_constant_blend(scene):
 
 def test_the_best_orders_are_tried_with_blends_that_change_along_them(loud_scene):
     upgrade, held = loud_scene
-    found = simulate(upgrade, held, points=5)
+    found = simulate(upgrade, held, points=5, **NEW)
     tried = [(c.order, c.blend) for c in found.candidates]
     assert len(tried) == len(set(tried))
     constant = [c for c in found.candidates if c.blend in BLENDS]
@@ -149,7 +153,7 @@ def test_the_best_orders_are_tried_with_blends_that_change_along_them(loud_scene
 
 def test_where_a_direction_is_quiet_the_volume_is_turned_down_too(quiet_scene):
     upgrade, held, _ = quiet_scene
-    found = simulate(upgrade, held, points=5)
+    found = simulate(upgrade, held, points=5, **NEW)
     assert found.quiet.enough
     extra = [c for c in found.candidates if c.blend not in BLENDS]
     by_order = len(FALLING) * len(VOLUMES) + len(VOLUMES) - 1
@@ -183,7 +187,7 @@ def test_a_simulated_curve_is_the_papers_protocol_with_what_is_stored(quiet_scen
     found = simulate(
         upgrade, held, orders=["random"], blends=[how], points=5, quiet=Quiet.learn(
             upgrade.backward(pairs.new)
-        ),
+        ), **NEW
     )  # fmt: skip
     b, f = upgrade.backward(pairs.new), upgrade.forward(pairs.old)
     order = positions(ORDERS["random"](Items(np.arange(200), pairs.old, f)), np.arange(200))
@@ -198,13 +202,15 @@ def test_a_simulated_curve_is_the_papers_protocol_with_what_is_stored(quiet_scen
 
 def test_a_gallery_may_start_as_old_vectors(scene):
     upgrade, held, pairs = scene
-    found = simulate(upgrade, held, orders=["random"], blends=[1.0], points=5, start="old")
+    found = simulate(
+        upgrade, held, orders=["random"], blends=[1.0], points=5, start="old", asking=["new"]
+    )
     b, placed = upgrade.backward(pairs.new), upgrade.place(pairs.old)
     relevance = SameClass.among(pairs.labels)
     means = found.candidates[0].curve.means("mAP")
     assert means[0] == pytest.approx(measure(b, placed, relevance, ["mAP"]).mean("mAP"))
     assert means[-1] == pytest.approx(measure(b, b, relevance, ["mAP"]).mean("mAP"))
-    lifted = simulate(upgrade, held, orders=["random"], blends=[1.0], points=5)
+    lifted = simulate(upgrade, held, orders=["random"], blends=[1.0], points=5, **NEW)
     assert means[0] != pytest.approx(lifted.candidates[0].curve.means("mAP")[0])
 
 
@@ -212,7 +218,9 @@ def test_a_gallery_may_start_mixed_and_what_is_filled_stays(scene):
     upgrade, held, pairs = scene
     states = np.array(["old", "lifted", "filled", "lifted"] * 50)
     how = Blend(0.6, 0.6)
-    found = simulate(upgrade, held, orders=["near-mse"], blends=[how], points=9, start=states)
+    found = simulate(
+        upgrade, held, orders=["near-mse"], blends=[how], points=9, start=states, asking=["new"]
+    )
     b, f, placed = upgrade.backward(pairs.new), upgrade.forward(pairs.old), upgrade.place(pairs.old)
     before = np.where((states == "old")[:, None], placed, f)
     before[states == "filled"] = b[states == "filled"]
@@ -255,6 +263,7 @@ def test_orders_may_be_joined_and_priorities_given(scene):
         held,
         orders=["near-mse+priority", "priority"],
         blends=[1.0],
+        **NEW,
         priority=priority,
         points=3,
     )
@@ -266,7 +275,7 @@ def test_qrels_are_planned_with_clusters_for_classes(scene):
     rng = np.random.default_rng(0)
     qrels = np.stack([np.arange(150), rng.integers(150, 200, 150)], axis=1)
     held = Held.of(Pairs.from_arrays(pairs.old, pairs.new), qrels=qrels)
-    found = simulate(upgrade, held, blends=[1.0], metrics=["ndcg@10"], points=3)
+    found = simulate(upgrade, held, blends=[1.0], metrics=["ndcg@10"], points=3, **NEW)
     assert found.groups is not None
     assert not found.groups.labelled
 

@@ -110,9 +110,13 @@ def curves(
     *,
     points: int = POINTS,
     distance: Distance = "cosine",
+    after_queries: NDArray[np.floating] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Curve]:
     """The exact curve of each order; `orders[name][j]` is the place of gallery item j in it.
+
+    Items that are backfilled may be asked with queries of their own, `after_queries`: scores on
+    `before` and on `after` have to be on one scale then.
 
     >>> from crossfade.retrieval import SameClass
     >>> q = np.eye(2)
@@ -126,8 +130,9 @@ def curves(
         from crossfade.backfill import kernel
     except ImportError as error:
         raise MissingExtra("numba", extra="plan", need="a backfilling curve") from error
+    later = queries if after_queries is None else after_queries
     check(queries, before, relevance, distance)
-    check(queries, after, relevance, distance)
+    check(later, after, relevance, distance)
     named = [Metric.named(name) for name in metrics]
     if not named or not orders:
         raise BadInput("a curve needs a metric and an order")
@@ -145,7 +150,7 @@ def curves(
         name: {m.name: np.full((points, relevance.queries), np.nan) for m in named}
         for name in orders
     }
-    (q0, g0), (q1, g1) = comparable(queries, before, distance), comparable(queries, after, distance)
+    (q0, g0), (q1, g1) = comparable(queries, before, distance), comparable(later, after, distance)
     _refuse_overflow(q0, g0)
     _refuse_overflow(q1, g1)
     for first, last in _chunks(relevance, points):

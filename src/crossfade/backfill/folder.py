@@ -43,7 +43,7 @@ __all__ = [
     "save_plan",
     "upper_at_start",
 ]
-_CANDIDATE = ("order", "blend", "last_blend", "volume", "last_volume")
+_CANDIDATE = ("asking", "order", "blend", "last_blend", "volume", "last_volume")
 """What tells a candidate from the others, as columns of its curves."""
 HASH = "hash"
 ORDER = "order.parquet"
@@ -99,7 +99,7 @@ def load_plan(folder: Path, upgrade: Upgrade | None = None) -> Loaded:
         written = record.pop(HASH, None)
         plan = Plan.model_validate(record)
         tensors = load_file(folder / TENSORS)
-        found = content_hash(plan.model_dump(), folder)
+        found = content_hash(record, folder)
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"is not a plan ({error})", where=folder, step="name a plan's folder"
@@ -153,7 +153,7 @@ def upper_at_start(folder: Path, plan: Plan, metric: str) -> float:
 
     The curves are in a file of their own, which a plan can be carried out without.
     """
-    chosen = dict(zip(_CANDIDATE, (plan.order, *astuple(plan.how)), strict=True))
+    chosen = dict(zip(_CANDIDATE, (plan.asking, plan.order, *astuple(plan.how)), strict=True))
     wanted = [(name, "==", value) for name, value in (chosen | {"metric": metric}).items()]
     try:
         rows = pq.read_table(folder / CURVES, filters=[*wanted, ("share", "==", 0.0)]).to_pylist()
@@ -172,8 +172,9 @@ def card(plan: Plan) -> str:
         f"{plan.gallery:,} items of `{Path(plan.data).name}`, optimizing "
         f"{' and '.join(plan.optimize)}.",
         "",
-        f"Order **{plan.order}**, blend a = **{plan.how}**.",
+        f"Ask **{plan.asking}**, order **{plan.order}**, blend a = **{plan.how}**.",
         "",
+        *(f"- {line}\n" for line in promises(plan)),
         "| metric | " + " | ".join(next(iter(plan.quality.values()))) + " |",
         "|---" * (1 + len(next(iter(plan.quality.values())))) + "|",
     ]
@@ -190,6 +191,22 @@ def card(plan: Plan) -> str:
     return "\n".join(lines)
 
 
+def promises(plan: Plan) -> list[str]:
+    """The worst moment on the way, and when the old model can go, a line for each metric."""
+    out = []
+    for metric, low in plan.lowest.items():
+        least, most = low["ci95"]
+        out.append(
+            f"{metric}: the lowest point is at {low['share']:.0%}, {low['against_today']:+.1f} "
+            f"[{least:+.1f}, {most:+.1f}] against today"
+        )
+    for metric, one in plan.alone.items():
+        reaches = one["reaches"]
+        until = "never are" if reaches is None else f"are from {reaches:.0%} on"
+        out.append(f"{metric}: new queries alone {until} no longer below old/old")
+    return out
+
+
 def _table(simulation: Simulation, choice: Choice) -> pa.Table:
     columns: dict[str, list[Any]] = {
         k: []
@@ -204,7 +221,14 @@ def _table(simulation: Simulation, choice: Choice) -> pa.Table:
             chosen = candidate is choice.best and metric in choice.bands
             low, high = choice.bands[metric] if chosen else (None, None)
             for t, share in enumerate(candidate.curve.shares):
-                row = (candidate.order, *astuple(candidate.blend), share, metric, means[t])
+                row = (
+                    candidate.asking,
+                    candidate.order,
+                    *astuple(candidate.blend),
+                    share,
+                    metric,
+                    means[t],
+                )
                 ends = (None, None) if low is None or high is None else (low[t], high[t])
                 for name, value in zip(columns, (*row, *ends), strict=True):
                     columns[name].append(value)

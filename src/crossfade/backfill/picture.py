@@ -23,8 +23,10 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
     colours = ("#4c78a8", "#f58518", "#b279a2", "#9d755d", "#e45756", "#72b7b2", "#eeca3b")
-    plain = [c for c in simulation.candidates if c.plain]
-    others = [c for c in simulation.candidates if c.blend.plain and c not in plain]
+    asked = [c for c in simulation.candidates if c.asking == choice.best.asking]
+    plain = [c for c in asked if c.plain]
+    others = [c for c in asked if c.blend.plain and c not in plain]
+    alone = None if choice.best.asking == "new" else simulation.alone(choice.best)
     for panel, metric in zip(panels, metrics, strict=True):
         for candidate, colour in zip(others, colours * 9, strict=False):
             if candidate is not choice.best:
@@ -34,8 +36,11 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
         for candidate in plain:
             means = candidate.curve.means(metric)
             panel.plot(100 * candidate.curve.shares, means, c="#333", lw=1.2, label="random")
+        if alone is not None:
+            name, means = "the same rows, new queries alone", alone.means(metric)
+            panel.plot(100 * alone.shares, means, c="#b3392f", lw=1.6, ls="--", label=name)
         curve = choice.best.curve
-        name = f"{choice.best.order}, a = {choice.best.blend}"
+        name = f"{choice.best.order}, a = {choice.best.blend}, ask {choice.best.asking}"
         panel.plot(100 * curve.shares, curve.means(metric), c=OURS, lw=2.4, label=name)
         if metric in choice.bands:
             low, high = choice.bands[metric]

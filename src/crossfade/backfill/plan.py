@@ -9,11 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from crossfade.asking import Asking
+from crossfade.backfill.curve import Curve
 from crossfade.backfill.simulate import Candidate, Simulation
 from crossfade.compatibility.bootstrap import interval, resampled_means
 from crossfade.errors import BadInput
 
 RESAMPLES = 1000
+AS_GOOD = 0.5
+"""Points by which new queries alone may be worse, with 95 % confidence, and still be preferred."""
 Float = NDArray[np.float64]
 
 
@@ -38,6 +42,31 @@ class Costs:
         }
 
 
+@dataclass(frozen=True)
+class Lowest:
+    """The worst moment of a curve: where it is, and how far from today's index, in points."""
+
+    share: float
+    quality: float
+    against_today: float
+    ci95: tuple[float, float]
+
+    @property
+    def below(self) -> bool:
+        """Whether it is below today's index with 95 % confidence."""
+        return self.ci95[1] < 0
+
+
+@dataclass(frozen=True)
+class Alone:
+    """New queries by themselves on the same rows: what is left once the old model has gone."""
+
+    reaches: float | None
+    """The share from which on they are no longer below old/old."""
+    at_first: float
+    full: float
+
+
 @dataclass(frozen=True, eq=False)
 class Choice:
     """What the numbers say; shares from 0 to 1, qualities in percent."""
@@ -51,6 +80,10 @@ class Choice:
     qualities: dict[str, dict[str, float]]
     bands: dict[str, tuple[Float, Float]]
     """Of 95 % at each point of the best curve."""
+    lowest: dict[str, Lowest]
+    alone: dict[str, Alone]
+    ways: dict[Asking, Lowest]
+    """The lowest point of every way of asking, in the mean of the metrics."""
 
 
 def choose(
@@ -65,31 +98,40 @@ def choose(
     """The candidate with the largest area under the curve up to the budget, and where to stop.
 
     With several metrics their mean is optimized, among candidates that are below random replacement
-    in none of them: an order that wins one metric at the cost of another is no default. `target`
-    (in percent, of the first metric) stands in for new/new.
+    in none of them: an order that wins one metric at the cost of another is no default. A way of
+    asking that is below today's index at some moment, with 95 % confidence, is taken only if all
+    are; of the others the best, or new queries alone where they are as good: they need one model
+    and one search. `target` (in percent, of the first metric) stands in for new/new.
     """
     if not 0 <= budget <= 1:
         raise BadInput(f"a budget of {budget}", step="use a share from 0 to 1")
     shares = simulation.candidates[0].curve.shares
     last = int(np.searchsorted(shares, budget + 1e-9, side="right"))
-    plain = [c.areas(optimize, budget) for c in simulation.candidates if c.plain]
-    fair = [
-        c
-        for c in simulation.candidates
-        if all((c.areas(optimize, budget) >= p).all() for p in plain)
-    ]
-    # Of equal worth the first: replacement before blending, simple orders before learned ones.
-    best = max(fair, key=lambda c: float(c.areas(optimize, budget).mean()))
-    exact = simulation.curve(best)
-    values = np.mean([exact.of_queries(m) for m in optimize], axis=0)[:last] * 100.0
     old = _line(simulation.old.values, optimize)
-    drawn = _resampled(np.concatenate([values, old[None]]), resamples, seed)
-    curve, drawn_curve, drawn_old = values.mean(axis=1), drawn[:, :-1], drawn[:, -1]
+    found = {
+        way: _Look.at(simulation, _best_asked(simulation, way, optimize, budget), optimize, last)
+        for way in dict.fromkeys(c.asking for c in simulation.candidates)
+    }
+    drawn = {way: look.drawn(old, resamples, seed) for way, look in found.items()}
+    ways = {
+        way: _lowest(look.values, shares, old, drawn[way], resamples, seed)
+        for way, look in found.items()
+    }
+    way = _preferred(found, ways, shares[:last], resamples, seed)
+    best, exact = found[way].best, found[way].exact
+    curve, drawn_curve, drawn_old = found[way].values.mean(axis=1), drawn[way][0], drawn[way][1]
     top = int(np.argmax(curve))
     stop = next(
         t for t in range(top + 1) if interval(drawn_curve[:, top] - drawn_curve[:, t])[0] <= 0
     )
+    by_itself = simulation.alone(best)
+    alone = {m: _alone(by_itself, simulation.old.mean(m), m, last) for m in optimize}
     recommendation, reason = _words(curve, drawn_curve, drawn_old, top, stop, shares, last)
+    refused = recommendation == "do not upgrade"
+    if way != "new" and not refused:
+        said, stop = _until_alone(stop, alone, shares, last)
+        recommendation = f"ask {way}, backfill {shares[stop]:.0%}"
+        reason = f"{reason}; {said}"
     goals = {m: simulation.new.mean(m) for m in optimize}
     if target is not None:
         goals[optimize[0]] = target
@@ -97,11 +139,16 @@ def choose(
     for metric, goal in goals.items():
         there = np.flatnonzero(best.curve.means(metric)[:last] >= goal)
         reach[metric] = float(shares[there[0]]) if len(there) else None
+    lowest = {}
+    for metric in optimize:
+        values = exact.of_queries(metric)[:last] * 100.0
+        base = _line(simulation.old.values, [metric])
+        lowest[metric] = _lowest(values, shares, base, None, resamples, seed)
     return Choice(
         best=best,
         recommendation=recommendation,
         reason=reason,
-        stop=0.0 if recommendation == "do not upgrade" else float(shares[stop]),
+        stop=0.0 if refused else float(shares[stop]),
         peak=float(shares[top]),
         reach=reach,
         qualities={
@@ -109,6 +156,7 @@ def choose(
                 "old/old": simulation.old.mean(metric),
                 "new/new": simulation.new.mean(metric),
                 "at 0 %": float(best.curve.means(metric)[0]),
+                "lowest": lowest[metric].quality,
                 "at the stop": float(best.curve.means(metric)[stop]),
                 "at the peak": float(best.curve.means(metric)[top]),
                 "fully backfilled": float(best.curve.means(metric)[-1]),
@@ -117,7 +165,110 @@ def choose(
             for metric in optimize
         },
         bands={m: _band(exact.of_queries(m), resamples, seed) for m in optimize},
+        lowest=lowest,
+        alone=alone,
+        ways=ways,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """The best candidate of a way of asking, with what each query makes of it."""
+
+    best: Candidate
+    exact: Curve
+    values: Float
+    """In percent, the mean of the metrics (points up to the budget, queries)."""
+
+    @classmethod
+    def at(
+        cls, simulation: Simulation, best: Candidate, optimize: Sequence[str], last: int
+    ) -> _Look:
+        exact = simulation.curve(best)
+        values = np.mean([exact.of_queries(m) for m in optimize], axis=0)[:last] * 100.0
+        return cls(best, exact, values)
+
+    def drawn(self, old: Float, resamples: int, seed: int) -> tuple[Float, Float]:
+        """Resampled means of the curve (resamples, points) and of old/old."""
+        found = _resampled(np.concatenate([self.values, old[None]]), resamples, seed)
+        return found[:, :-1], found[:, -1]
+
+    def areas(self, shares: Float) -> Float:
+        """Each query's own mean along the curve."""
+        if len(shares) == 1:
+            return np.asarray(self.values[0])
+        return np.asarray(np.trapezoid(self.values, shares, axis=0) / shares[-1])
+
+
+def _best_asked(
+    simulation: Simulation, way: str, optimize: Sequence[str], budget: float
+) -> Candidate:
+    asked = [c for c in simulation.candidates if c.asking == way]
+    plain = [c.areas(optimize, budget) for c in asked if c.plain]
+    fair = [c for c in asked if all((c.areas(optimize, budget) >= p).all() for p in plain)]
+    # Of equal worth the first: replacement before blending, simple orders before learned ones.
+    return max(fair, key=lambda c: float(c.areas(optimize, budget).mean()))
+
+
+def _preferred(
+    found: dict[Asking, _Look],
+    ways: dict[Asking, Lowest],
+    shares: Float,
+    resamples: int,
+    seed: int,
+) -> Asking:
+    safe = [way for way, lowest in ways.items() if not lowest.below] or list(found)
+    areas = {way: found[way].areas(shares) for way in safe}
+    first = max(safe, key=lambda way: float(areas[way].mean()))
+    if "new" in safe and first != "new":
+        gap = _resampled((areas["new"] - areas[first])[None], resamples, seed)[:, 0]
+        if interval(gap)[0] >= -AS_GOOD:
+            return "new"
+    return first
+
+
+def _lowest(
+    values: Float,
+    shares: Float,
+    old: Float,
+    drawn: tuple[Float, Float] | None,
+    resamples: int,
+    seed: int,
+) -> Lowest:
+    at = int(np.argmin(values.mean(axis=1)))
+    if drawn is None:
+        both = _resampled(np.stack([values[at], old]), resamples, seed)
+        gaps = both[:, 0] - both[:, 1]
+    else:
+        gaps = drawn[0][:, at] - drawn[1]
+    quality = float(values[at].mean())
+    return Lowest(float(shares[at]), quality, quality - float(old.mean()), interval(gaps))
+
+
+def _alone(curve: Curve, old: float, metric: str, last: int) -> Alone:
+    means = curve.means(metric)[:last]
+    below = np.flatnonzero(means < old)
+    first = int(below[-1]) + 1 if len(below) else 0
+    return Alone(
+        float(curve.shares[first]) if first < len(means) else None,
+        float(means[0]),
+        float(curve.means(metric)[-1]),
+    )
+
+
+def _until_alone(stop: int, alone: dict[str, Alone], shares: Float, last: int) -> tuple[str, int]:
+    """What asking with the old model too means for the end of it, and the share to fill to."""
+    reached = [one.reaches for one in alone.values()]
+    known = [share for share in reached if share is not None]
+    if len(known) < len(reached):
+        return (
+            f"new queries alone are below today's level up to {shares[last - 1]:.0%}: keep the old "
+            "vectors (finish --keep-old)",
+            stop,
+        )
+    enough = max(known)
+    at = max(stop, int(np.searchsorted(shares, enough - 1e-9)))
+    return f"new queries alone reach today's level at {enough:.0%}: do not finish before", at
 
 
 def _words(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from crossfade.asking import Asking
 from crossfade.backfill.blend import Blend, stored
 from crossfade.backfill.items import Groups
 from crossfade.backfill.orders import NEED_GROUPS, AlignmentError
@@ -35,6 +36,8 @@ class Plan(BaseModel):
     """Whether the pairs had no part in the fit; if not, they are its validation rows."""
     optimize: list[str]
     budget: float
+    asking: Asking = "new"
+    """How a gallery under way is asked."""
     order: str
     groups: Literal["classes", "clusters"] | None = None
     """What the order compares items with, if with anything; clusters are in the tensors."""
@@ -51,6 +54,13 @@ class Plan(BaseModel):
     stop: float
     peak: float
     reach: dict[str, float | None]
+    lowest: dict[str, dict[str, Any]] = {}
+    """By metric the worst moment on the way, and how far it is from today's index, in points."""
+    alone: dict[str, dict[str, float | None]] = {}
+    """By metric, new queries by themselves on the same rows: `reaches` is the share from which on
+    they are no longer below old/old."""
+    ways: dict[str, dict[str, Any]] = {}
+    """The worst moment of each way of asking, in the mean of the metrics."""
     quality: dict[str, dict[str, float]]
     curve: dict[str, list[float]]
     """`share` and, for each metric, the quality in percent that the gallery has at that share."""
@@ -62,6 +72,12 @@ class Plan(BaseModel):
     def how(self) -> Blend:
         """What backfilled items store."""
         return Blend(self.blend, self.last_blend, self.volume, self.last_volume)
+
+    @property
+    def alone_from(self) -> float | None:
+        """The share from which on the old model is no longer needed; None if there is none."""
+        reached = [one["reaches"] for one in self.alone.values()]
+        return None if None in reached else max((share or 0.0 for share in reached), default=0.0)
 
     def quality_at(self, share: float, metric: str) -> float:
         """What the simulated gallery reaches at a share from 0 to 1, in percent."""
@@ -114,6 +130,8 @@ def describe(
     grouped = bool(NEED_GROUPS & set(best.order.split("+"))) and groups is not None
     reached = {f"reach new/new in {m}": share for m, share in choice.reach.items()}
     points: dict[str, float | None] = {"stop": choice.stop, "peak": choice.peak, **reached}
+    for metric, found in choice.alone.items():
+        points[f"do without the old model in {metric}"] = found.reaches
     points["full"] = 1.0
     return Plan(
         upgrade=upgrade.hash_,
@@ -124,6 +142,7 @@ def describe(
         held_out=held_out,
         optimize=optimize,
         budget=budget,
+        asking=best.asking,
         order=best.order,
         groups=("classes" if groups.labelled else "clusters") if grouped and groups else None,
         classes=classes,
@@ -136,12 +155,16 @@ def describe(
         stop=choice.stop,
         peak=choice.peak,
         reach=choice.reach,
+        lowest={m: asdict(found) for m, found in choice.lowest.items()},
+        alone={m: asdict(found) for m, found in choice.alone.items()},
+        ways={way: asdict(found) for way, found in choice.ways.items()},
         quality=choice.qualities,
         curve={"share": best.curve.shares.tolist()}
         | {m: best.curve.means(m).tolist() for m in best.curve.values},
         costs={name: costs.record(s) for name, s in points.items() if s is not None},
         candidates=[
             {
+                "asking": c.asking,
                 "order": c.order,
                 "blend": c.blend.first,
                 "last_blend": c.blend.last,

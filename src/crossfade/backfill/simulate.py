@@ -1,19 +1,21 @@
-"""Every order and blend on held-out pairs: what backfilling would have bought.
+"""Every way of asking, order and blend on held-out pairs: what backfilling would have bought.
 
 Nothing is assumed to help. The held-out rows play the gallery: they start as F(old) and turn into
 the blend of B(new) and F(old) in each order, with B(new) as queries, as in the paper's protocol.
 First all orders are tried with every constant blend, then the best of them with blends and volumes
-that change along the order.
+that change along the order. The same gallery is asked with both models' queries, as two and as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossfade.asking import Asking, Both
 from crossfade.backfill.blend import Blend, stored
 from crossfade.backfill.curve import POINTS, Curve, Line, curves
 from crossfade.backfill.items import Groups, Index, Items
@@ -22,7 +24,7 @@ from crossfade.backfill.places import filled_first, places_in
 from crossfade.backfill.start import LIFTED, State, held_before
 from crossfade.backfill.volume import Quiet
 from crossfade.compatibility.held import Held
-from crossfade.compatibility.table import sides
+from crossfade.compatibility.table import asked_vectors, sides
 from crossfade.errors import BadInput
 from crossfade.retrieval import Distance, Measured, Relevance, SameClass, measure
 from crossfade.upgrade import Upgrade
@@ -34,6 +36,8 @@ VOLUMES = (1.0, 0.9, 0.8)
 """Tried at the first place of the best orders, rising to 1 at the last."""
 REFINED = 4
 """So many orders are tried with those."""
+ASKING: tuple[Asking, ...] = ("new", "both", "blend")
+"""The ways that are simulated; asking `old` is old/old, whatever is filled."""
 DEFAULT_ORDERS = (*(name for name in ORDERS if name != "priority"), ALIGNMENT)
 Progress = Callable[[int, int], None]
 Float = NDArray[np.float32]
@@ -41,15 +45,16 @@ Float = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """An order and a blend, and the curve they give."""
+    """A way of asking, an order and a blend, and the curve they give."""
 
     order: str
     blend: Blend
     curve: Line | Curve
+    asking: Asking = "new"
 
     @property
     def plain(self) -> bool:
-        """Random replacement, which everything is compared with."""
+        """Random replacement, which everything asked in the same way is compared with."""
         return self.order == "random" and self.blend.plain
 
     def areas(self, metrics: Sequence[str], budget: float = 1.0) -> NDArray[np.float64]:
@@ -80,12 +85,23 @@ class Simulation:
             raise BadInput("this simulation keeps no values of queries")
         return self.again(candidate)
 
+    def alone(self, candidate: Candidate) -> Curve:
+        """The same rows in the same order, asked with new queries alone: what `finish` leaves."""
+        if candidate.asking == "new":
+            return self.curve(candidate)
+        if self.again is None:
+            raise BadInput("this simulation keeps no values of queries")
+        return self.again(replace(candidate, asking="new"))
+
 
 @dataclass(frozen=True, eq=False)
 class _Scene:
     """Queries and a gallery that is backfilled in some order, as a curve needs them."""
 
     queries: Float
+    both: Both | None
+    blended: tuple[Float, Float] | None
+    """One vector of both models, and the old vectors it asks."""
     lifted: Float
     mapped: Float
     before: Float
@@ -97,14 +113,17 @@ class _Scene:
     distance: Distance
     quiet: Quiet | None
 
-    def curves(self, orders: Sequence[str], how: Blend) -> dict[str, Curve]:
+    def curves(self, orders: Sequence[str], how: Blend, asking: Asking = "new") -> dict[str, Curve]:
         """One call for all orders where what is stored does not depend on them."""
+        if asking == "blend":
+            return dict.fromkeys(orders, self._level())
         if how.first == how.last and how.first_volume == how.last_volume:
-            return self._run({name: self.places[name] for name in orders}, self._after(how, 0.0))
+            places = {name: self.places[name] for name in orders}
+            return self._run(places, self._after(how, 0.0), asking)
         found: dict[str, Curve] = {}
         for name in orders:
             place = self.places[name]
-            found |= self._run({name: place}, self._after(how, place / len(place)))
+            found |= self._run({name: place}, self._after(how, place / len(place)), asking)
         return found
 
     def _after(self, how: Blend, shares: NDArray[np.floating] | float) -> Float:
@@ -112,17 +131,32 @@ class _Scene:
         # What is backfilled already stays as it is.
         return np.where(self.filled[:, None], self.before, after) if self.filled.any() else after
 
-    def _run(self, places: dict[str, Index], after: Float) -> dict[str, Curve]:
-        return curves(
-            self.queries,
-            self.before,
-            after,
-            places,
-            self.relevance,
-            self.metrics,
-            points=self.points,
-            distance=self.distance,
-        )
+    def _run(self, places: dict[str, Index], after: Float, asking: Asking) -> dict[str, Curve]:
+        given: dict[str, Any] = {"points": self.points, "distance": self.distance}
+        sides = self.queries, self.before, after
+        if asking == "both" and self.both is not None:
+            now, then = self.both.unfilled(), self.both.filled(after)
+            before, after = now.items, then.items
+            asked = now.queries, then.queries
+            if self.filled.any():
+                # Rows that are filled already count as such from the first point on.
+                blank = [np.zeros_like(one) for one in (before, after)]
+                after = np.concatenate([blank[0], after], axis=1)
+                before = np.concatenate([before, blank[1]], axis=1)
+                before[self.filled] = after[self.filled]
+                asked = (np.concatenate(asked, axis=1),) * 2
+            sides = asked[0], before, after
+            given |= {"distance": "dot", "after_queries": asked[1]}
+        return curves(*sides, places, self.relevance, self.metrics, **given)
+
+    def _level(self) -> Curve:
+        """A curve that does not move: a blended query asks the old vectors, whatever is filled."""
+        if self.blended is None:
+            raise BadInput("there are no old queries to blend with")
+        found = measure(*self.blended, self.relevance, self.metrics, distance=self.distance)
+        shares = np.arange(self.points) / (self.points - 1)
+        values = {m: np.tile(v, (self.points, 1)) for m, v in found.values.items()}
+        return Curve(shares, values)
 
 
 def simulate(
@@ -132,6 +166,7 @@ def simulate(
     orders: Sequence[str] = DEFAULT_ORDERS,
     blends: Sequence[Blend | float] | None = None,
     metrics: Sequence[str] = ("cmc@1", "mAP"),
+    asking: Sequence[Asking] = ASKING,
     points: int = POINTS,
     distance: Distance = "cosine",
     start: State = LIFTED,
@@ -141,7 +176,11 @@ def simulate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Simulation:
-    """Curves of all `orders` (two joined by '+' are combined) and `blends`.
+    """Curves of all `orders` (two joined by '+' are combined) and `blends`, asked in every way.
+
+    `asking` names the ways; without the old model there is `new` alone. Both models' queries are
+    tried with all orders and with what the new model says as it is: a blend of what is stored
+    would hold the old model twice.
 
     Without `blends` they are searched for: `BLENDS` with every order, then those that fall along
     the order, with and without turning the volume down, with the orders that are best up to the
@@ -171,8 +210,20 @@ def simulate(
                 where=held.name,
                 step="leave out --volume",
             )
+    unknown = [way for way in asking if way not in ASKING]
+    if unknown or not asking:
+        raise BadInput(
+            f"a plan does not ask {unknown[0]!r}" if unknown else "no way of asking is named",
+            step=f"use {', '.join(ASKING)}",
+        )
     scene = _Scene(
         queries=queries["B(new)"],
+        both=Both(queries["old"], queries["B(new)"], gallery["old"], distance, seed=seed)
+        if "both" in asking
+        else None,
+        blended=asked_vectors("blend/old", queries, gallery, distance)[0]
+        if "blend" in asking
+        else None,
         lifted=lifted,
         mapped=mapped,
         before=before,
@@ -184,7 +235,7 @@ def simulate(
         distance=distance,
         quiet=quiet,
     )
-    found = _search(scene, orders, given, budget, progress)
+    found = _search(scene, orders, given, asking, budget, progress)
     lines = [
         measure(queries[side], gallery[side], held.relevance, metrics, distance=distance)
         for side in ("old", "new")
@@ -196,7 +247,7 @@ def simulate(
         groups,
         alignment,
         quiet,
-        again=lambda c: scene.curves([c.order], c.blend)[c.order],
+        again=lambda c: scene.curves([c.order], c.blend, c.asking)[c.order],
     )
 
 
@@ -204,33 +255,42 @@ def _search(
     scene: _Scene,
     orders: Sequence[str],
     given: list[Blend] | None,
+    asking: Sequence[Asking],
     budget: float,
     progress: Progress | None,
 ) -> list[Candidate]:
     found: list[Candidate] = []
-    steps = len(BLENDS) + 1 if given is None else len(given)
+    alone = (len(BLENDS) + 1 if given is None else len(given)) if "new" in asking else 0
+    steps = alone + (len(asking) - ("new" in asking))
 
-    def tried(names: Sequence[str], how: Blend) -> None:
-        by_order = scene.curves(names, how)
-        found.extend(Candidate(name, how, curve.line()) for name, curve in by_order.items())
+    def tried(names: Sequence[str], how: Blend, way: Asking = "new") -> None:
+        by_order = scene.curves(names, how, way)
+        found.extend(Candidate(name, how, curve.line(), way) for name, curve in by_order.items())
 
-    for done, how in enumerate(BLENDS if given is None else given, 1):
-        tried(orders, how)
+    if "new" in asking:
+        for done, how in enumerate(BLENDS if given is None else given, 1):
+            tried(orders, how)
+            if progress is not None:
+                progress(done, steps)
+        if given is None:
+            best: dict[str, Candidate] = {}
+            for candidate in sorted(found, key=lambda c: -c.areas(scene.metrics, budget).mean()):
+                best.setdefault(candidate.order, candidate)
+            volumes = VOLUMES if scene.quiet is not None and scene.quiet.enough else (1.0,)
+            for name, constant in list(best.items())[:REFINED]:
+                for first, last in (*FALLING, (constant.blend.first, constant.blend.last)):
+                    for volume in volumes:
+                        how = Blend(first, last, volume)
+                        if how not in BLENDS:
+                            tried([name], how)
+            if progress is not None:
+                progress(alone, steps)
+    for done, way in enumerate((way for way in asking if way != "new"), alone + 1):
+        # A blended query asks old vectors: what is filled, and when, is all the same to it.
+        for how in [Blend()] if given is None or way == "blend" else given:
+            tried(orders if way == "both" else orders[:1], how, way)
         if progress is not None:
             progress(done, steps)
-    if given is None:
-        best: dict[str, Candidate] = {}
-        for candidate in sorted(found, key=lambda c: -c.areas(scene.metrics, budget).mean()):
-            best.setdefault(candidate.order, candidate)
-        volumes = VOLUMES if scene.quiet is not None and scene.quiet.enough else (1.0,)
-        for name, constant in list(best.items())[:REFINED]:
-            for first, last in (*FALLING, (constant.blend.first, constant.blend.last)):
-                for volume in volumes:
-                    how = Blend(first, last, volume)
-                    if how not in BLENDS:
-                        tried([name], how)
-        if progress is not None:
-            progress(steps, steps)
     return found
 
 

@@ -26,6 +26,7 @@ from crossfade.cli.planning import (
     one_for_each,
     states,
     unseen,
+    ways_of,
 )
 from crossfade.errors import BadInput
 from crossfade.upgrade import Upgrade
@@ -62,6 +63,14 @@ def plan(
     optimize: Annotated[
         list[str] | None,
         typer.Option(help="By default cmc@1 and mAP; may be repeated.", rich_help_panel=WHAT),
+    ] = None,
+    ask: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Ways of asking to try: new, both, blend; may be repeated. By default all; where "
+            "the old model is gone there is new alone.",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     order: Annotated[
         list[str] | None,
@@ -165,6 +174,7 @@ def plan(
             orders=tried,
             blends=blends,
             metrics=chosen,
+            asking=ways_of(ask),
             start=states(start, rows, keep),
             budget=budget,
             priority=None if priority is None else one_for_each(numbers(priority), rows, keep),

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crossfade.backfill.blend import Blend
+from crossfade.backfill.folder import promises
 from crossfade.backfill.record import Plan
 from crossfade.cli.output import PlainConsole
 
@@ -24,16 +25,16 @@ def show(made: Plan, output: Path) -> None:
     if len(shown) < len(made.candidates):
         title += f"; the best of each order, all {len(made.candidates)} are in plan.json"
     table = Table(title=title, title_justify="left")
-    for name in ("order", "blend"):
+    for name in ("ask", "order", "blend"):
         table.add_column(name)
     for metric in made.optimize:
         table.add_column(metric, justify="right")
         table.add_column(f"full {metric}", justify="right")
     for candidate in shown:
         how = _how(candidate)
-        best = (candidate["order"], how) == (made.order, made.how)
+        best = _key(candidate) == (made.asking, made.order, made.how)
         cells = [f"{candidate[k][m]:.2f}" for m in made.optimize for k in ("area", "full")]
-        row = (candidate["order"], str(how), *cells)
+        row = (candidate["asking"], candidate["order"], str(how), *cells)
         table.add_row(*row, style="bold green" if best else None)
     console.print(table)
     quality = Table(title="quality of the choice, in percent", title_justify="left")
@@ -53,6 +54,8 @@ def show(made: Plan, output: Path) -> None:
     for metric, share in made.reach.items():
         if share is None:
             console.print(f"new/new is not reached in {metric}")
+    for line in promises(made):
+        console.print(line)
     console.print(Text.assemble((made.recommendation, "bold"), f": {made.reason}"))
     console.print(f"written: {output}")
 
@@ -67,13 +70,17 @@ def worth_showing(made: Plan) -> list[dict[str, Any]]:
 
     shown, seen = [], set()
     for candidate in sorted(made.candidates, key=area, reverse=True):
-        order, how = candidate["order"], _how(candidate)
+        way, order, how = key = _key(candidate)
         # With a budget the choice need not have the largest area of the whole curve.
-        wanted = (order, how) in ((made.order, made.how), ("random", Blend()))
-        if wanted or order not in seen:
+        wanted = key == (made.asking, made.order, made.how) or (order, how) == ("random", Blend())
+        if wanted or (way, order) not in seen:
             shown.append(candidate)
-            seen.add(order)
+            seen.add((way, order))
     return shown
+
+
+def _key(candidate: dict[str, Any]) -> tuple[str, str, Blend]:
+    return candidate["asking"], candidate["order"], _how(candidate)
 
 
 def _how(candidate: dict[str, Any]) -> Blend:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from crossfade.asking import Asking
 from crossfade.backfill.blend import Blend
 from crossfade.backfill.classes import class_names
 from crossfade.backfill.gallery_file import Gallery
-from crossfade.backfill.simulate import BLENDS
+from crossfade.backfill.simulate import ASKING, BLENDS
 from crossfade.backfill.start import FILLED, LIFTED, OLD
 from crossfade.cli.held import read_list
 from crossfade.compatibility import Held
@@ -43,6 +44,19 @@ def _ends(text: str) -> tuple[float, float]:
             f"{text!r} is neither a number nor two", step="write 0.7, or 1:0.3 for first and last"
         ) from None
     return first, last
+
+
+def ways_of(names: list[str] | None) -> list[Asking]:
+    """Ways of asking that were named; all without.
+
+    >>> ways_of(["both", "both"])
+    ['both']
+    """
+    found: list[Asking] = [way for way in ASKING if names is None or way in names]
+    unknown = [name for name in names or [] if name not in ASKING]
+    if unknown:
+        raise BadInput(f"a plan does not ask {unknown[0]!r}", step=f"use {', '.join(ASKING)}")
+    return found
 
 
 def fitting(

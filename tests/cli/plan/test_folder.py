@@ -30,9 +30,11 @@ def test_a_plan_is_a_folder_with_all_of_it(crossfade, folder):
     assert plan["costs"]["full"] == {"items": 1_000_000, "cost": 2000.0, "seconds": None}
     assert plan["recommendation"] in ran.out
     curves = pq.read_table("p/curves.parquet").to_pylist()
-    assert len(curves) == 6 * 2 * 2 * 101  # orders, blends, metrics, points
+    # Orders and blends asked with new queries and with both, and the blended query.
+    assert len(curves) == (6 * 2 * 2 + 1) * 2 * 101
     chosen = [
-        r for r in curves if (r["order"], r["blend"]) == (plan["order"], plan["blend"])
+        r for r in curves
+        if all(r[k] == plan[k] for k in ("asking", "order", "blend"))
         and r["metric"] == "mAP"
     ]  # fmt: skip
     assert all(r["low"] <= r["mean"] + 1e-9 and r["mean"] <= r["high"] + 1e-9 for r in chosen)

@@ -10,7 +10,8 @@ from tests.cli.plan.conftest import QUICK
 
 
 def test_the_choice_has_the_largest_mean_area_of_those_not_below_random(crossfade, folder):
-    plan = json.loads(crossfade("plan", "mine", "held.npz", *QUICK, "--json", "-").out)
+    words = [*QUICK, "--ask", "new", "--json", "-"]
+    plan = json.loads(crossfade("plan", "mine", "held.npz", *words).out)
     areas = {
         (c["order"], c["blend"]): np.array(list(c["area"].values())) for c in plan["candidates"]
     }
@@ -63,7 +64,7 @@ def test_bad_input_is_refused_and_nothing_is_written(crossfade, folder, argument
 @pytest.mark.parametrize("start", ["old", "states.npy"])
 def test_a_plan_may_start_from_a_gallery_that_is_not_lifted(crossfade, folder, start):
     np.save("states.npy", np.array(["old", "lifted", "filled"] * 100))
-    words = ["--order", "random", "--blend", "1", "--json", "-"]
+    words = ["--order", "random", "--blend", "1", "--ask", "new", "--json", "-"]
     lifted = json.loads(crossfade("plan", "mine", "held.npz", "-o", "a", *words).out)
     other = json.loads(
         crossfade("plan", "mine", "held.npz", "-o", "b", *words, "--start", start).out

@@ -14,7 +14,7 @@ def rows_of(out):
 
 
 def test_a_few_candidates_are_shown_all(crossfade, folder):
-    ran = crossfade("plan", "mine", "held.npz", "-o", "p", *QUICK)
+    ran = crossfade("plan", "mine", "held.npz", "-o", "p", *QUICK, "--ask", "new")
     assert ran.code == 0, ran.err
     plan = json.loads((folder / "p/plan.json").read_text(encoding="utf-8"))
     assert len(rows_of(ran.out)) == len(plan["candidates"]) == 12
@@ -30,13 +30,14 @@ def test_of_many_the_best_of_each_order_are_shown(crossfade, folder, monkeypatch
     best = {}
     for candidate in plan["candidates"]:
         area = sum(candidate["area"].values())
-        best[candidate["order"]] = max(area, best.get(candidate["order"], 0.0))
+        key = candidate["asking"], candidate["order"]
+        best[key] = max(area, best.get(key, 0.0))
     shown = rows_of(ran.out)
-    assert ["random", "1"] in [row[:2] for row in shown]
-    assert plan["order"] in [row[0] for row in shown]
+    assert ["new", "random", "1"] in [row[:3] for row in shown]
+    assert [plan["asking"], plan["order"]] in [row[:2] for row in shown]
     first = {}
-    for order, _, *cells in shown:
-        first.setdefault(order, sum(map(float, cells[::2])))
+    for way, order, _, *cells in shown:
+        first.setdefault((way, order), sum(map(float, cells[::2])))
     assert first.keys() == best.keys()
     for order, area in first.items():
         assert abs(area - best[order]) < 0.011
