@@ -112,7 +112,7 @@ def plan_folder(models, upgrade_folder, tmp_path_factory):
         labels=np.array([ord(t[0]) for t in texts]),
     )
     command = [sys.executable, "-m", "crossfade", "plan", upgrade_folder, folder / "pairs.npz"]
-    command += ["-o", folder / "plan", "--order", "near-mse", "--blend", "0.7"]
+    command += ["-o", folder / "plan", "--order", "near-mse", "--blend", "0.7", "--ask", "new"]
     subprocess.run([*map(str, command), "--json", str(folder / "plan.json")], check=True)
     return folder / "plan"
 

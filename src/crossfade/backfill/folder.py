@@ -165,28 +165,27 @@ def upper_at_start(folder: Path, plan: Plan, metric: str) -> float:
 
 def card(plan: Plan) -> str:
     """For the person who finds the folder in a year."""
-    lines = [
-        f"# Plan: {plan.recommendation}",
-        "",
-        f"{plan.reason[0].upper()}{plan.reason[1:]}. Simulated on {plan.queries:,} queries and "
-        f"{plan.gallery:,} items of `{Path(plan.data).name}`, optimizing "
-        f"{' and '.join(plan.optimize)}.",
-        "",
-        f"Ask **{plan.asking}**, order **{plan.order}**, blend a = **{plan.how}**.",
-        "",
-        *(f"- {line}\n" for line in promises(plan)),
-        "| metric | " + " | ".join(next(iter(plan.quality.values()))) + " |",
-        "|---" * (1 + len(next(iter(plan.quality.values())))) + "|",
-    ]
-    for metric, values in plan.quality.items():
-        lines.append(f"| {metric} | " + " | ".join(f"{v:.2f}" for v in values.values()) + " |")
-    lines += ["", "| to | items | cost | seconds |", "|---|---|---|---|"]
-    for name, cost in plan.costs.items():
-        cells = (
-            "–" if cost[k] is None else f"{cost[k]:,.6g}" for k in ("items", "cost", "seconds")
+    lines = [f"# Plan: {plan.recommendation}", "", f"{plan.reason[0].upper()}{plan.reason[1:]}."]
+    if plan.queries:
+        lines.append(
+            f"Simulated on {plan.queries:,} queries and {plan.gallery:,} items of "
+            f"`{Path(plan.data).name}`, optimizing {' and '.join(plan.optimize)}."
         )
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines += ["", "![curve](curve.png)", "", *(f"Warning: {w}.\n" for w in plan.warnings)]
+    lines += ["", f"Ask **{plan.asking}**, order **{plan.order}**, blend a = **{plan.how}**.", ""]
+    lines += [f"- {line}" for line in promises(plan)]
+    if plan.quality:
+        names = list(next(iter(plan.quality.values())))
+        lines += ["", "| metric | " + " | ".join(names) + " |", "|---" * (1 + len(names)) + "|"]
+        for metric, values in plan.quality.items():
+            lines.append(f"| {metric} | " + " | ".join(f"{v:.2f}" for v in values.values()) + " |")
+        lines += ["", "| to | items | cost | seconds |", "|---|---|---|---|"]
+        for name, cost in plan.costs.items():
+            cells = (
+                "–" if cost[k] is None else f"{cost[k]:,.6g}" for k in ("items", "cost", "seconds")
+            )
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        lines += ["", "![curve](curve.png)"]
+    lines += ["", *(f"Warning: {w}.\n" for w in plan.warnings)]
     lines.append(f"For upgrade `{plan.upgrade}`.\n")
     return "\n".join(lines)
 

@@ -75,9 +75,10 @@ class Plan(BaseModel):
 
     @property
     def alone_from(self) -> float | None:
-        """The share from which on the old model is no longer needed; None if there is none."""
+        """The share from which on the old model is no longer needed; None if none is known."""
         reached = [one["reaches"] for one in self.alone.values()]
-        return None if None in reached else max((share or 0.0 for share in reached), default=0.0)
+        known = [share for share in reached if share is not None]
+        return max(known) if known and len(known) == len(reached) else None
 
     def quality_at(self, share: float, metric: str) -> float:
         """What the simulated gallery reaches at a share from 0 to 1, in percent."""

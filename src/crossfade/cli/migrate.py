@@ -26,7 +26,7 @@ from crossfade.cli.migrating import (
 from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
 from crossfade.cli.verify import verify
 from crossfade.migration import Migration
-from crossfade.migration.journal import Journal
+from crossfade.migration.journal import OVER, Journal
 from crossfade.migration.status import Status
 from crossfade.stores.contract import ROWS
 
@@ -178,25 +178,32 @@ def finish(
     force: Annotated[
         bool, typer.Option("--force", help="Without proof that all is as it should be.")
     ] = False,
+    keep_old: Annotated[
+        bool,
+        typer.Option("--keep-old", help="Drop nothing: both columns stay, to be asked together."),
+    ] = False,
     dry_run: DryRun = False,
     json_file: AsJson = None,
 ) -> None:
     """Make the shared column the only one, once a `verify` has passed. The old vectors are gone
-    after this."""
+    after this, unless they are kept."""
     check_written(json_file)
     with opened(store, upgrade, id, vector) as migration:
         if dry_run:
-            _show_end(migration, "finish", json_file, {"unproven": migration.unproven()})
+            found = migration.unproven(keep_old=keep_old)
+            _show_end(migration, "finish", json_file, {"unproven": found})
             return
 
         def confirm(problems: list[str]) -> None:
             for problem in problems:
                 note(f"warning: forced although {problem}")
-            if not yes:
+            if not yes and not keep_old:
                 typer.confirm("The old vectors will be gone for good. Go on?", abort=True, err=True)
 
         with waiting("finish") as progress:
-            done = migration.finish(force=force, confirm=confirm, progress=progress)
+            done = migration.finish(
+                force=force, keep_old=keep_old, confirm=confirm, progress=progress
+            )
         _ended(done, json_file)
 
 
@@ -239,9 +246,12 @@ def _ended(done: Journal | None, json_file: str | None) -> None:
     stage = "rolled back" if done is None else done.stage
     vector = None if done is None else done.vector
     space = done.space if done is not None and stage == "finished" else None
-    record = {"dry_run": False, "stage": stage, "vector": vector, "space": space}
+    kept = done is not None and done.kept and stage != "finished"
+    record = {"dry_run": False, "stage": stage, "vector": vector, "space": space, "kept": kept}
     if not write_json(record, json_file):
         where = "" if vector is None else f": vectors are in {vector!r}"
+        if kept:
+            where = ": old and new vectors are kept; ask both with `Searcher`, and lift what comes"
         PlainConsole().print(f"{stage}{where}")
         if space == "new":
             note("they are in the new model's own space: insert and ask plain new vectors")
@@ -269,6 +279,12 @@ def show_status(found: Status) -> None:
         console.print(f"{found.unusable:,} rows have no usable old vector")
     if found.target is not None:
         console.print(f"filled {found.share:.1%}, and the plan wants {found.target:.1%}")
+    if found.asking is not None and found.stage not in OVER:
+        console.print(f"ask: {found.asking}, by the plan", highlight=False)
+        if found.asking != "new" and found.alone_from is not None:
+            console.print(
+                f"new queries alone are as good as today's from {found.alone_from:.0%} on"
+            )
     if found.stage in ("finishing", "finished"):
         console.print("rows by state are those of the moment at which `finish` began")
     for step, rate in found.rate.items():

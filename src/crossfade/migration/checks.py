@@ -143,7 +143,7 @@ def check_verdict(upgrade: Upgrade, evaluation: Path | None, plan: Path | None) 
                 "the plan was made on the fit's own validation rows, which are no evidence: give "
                 "an evaluation, or plan on held-out pairs"
             )
-        elif evaluation is None and made.start != OLD:
+        elif evaluation is None and made.asking == "new" and made.start != OLD:
             warnings.append(
                 "B(new)/old, which answers until forward is done, is not judged: the plan does not "
                 "begin with old rows, and there is no evaluation"

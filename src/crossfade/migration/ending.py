@@ -30,6 +30,7 @@ def finish(
     journal: Journal,
     *,
     force: bool = False,
+    keep_old: bool = False,
     confirm: Confirm = lambda problems: None,
     progress: Progress | None = None,
 ) -> Journal:
@@ -37,10 +38,19 @@ def finish(
 
     Rows that come or change until the last moment are lifted on the way. It can be rolled back
     until the old vectors are dropped, which is the last thing it does. `confirm` is told what
-    speaks against it, before anything is done, and may raise.
+    speaks against it, before anything is done, and may raise. With `keep_old` nothing is dropped:
+    both columns stay, to be asked together, and all of it can still be undone.
     """
     if journal.stage == "finished":
+        if keep_old:
+            raise BadInput("the old vectors are gone", where=store.name)
         return journal
+    if keep_old and journal.stage == "finishing":
+        raise BadInput(
+            "is being finished without its old vectors",
+            where=store.name,
+            step="run finish again to end that, or rollback",
+        )
     if journal.stage not in ("forward", "backfilling", "finishing"):
         raise BadInput(
             f"cannot be finished from the stage {journal.stage!r}",
@@ -50,7 +60,7 @@ def finish(
     check_obstacles(store, "finish")
     refuse_duplicates(store)
     if journal.stage != "finishing":
-        problems = unproven(store, upgrade, journal, progress)
+        problems = unproven(store, upgrade, journal, progress, keep_old=keep_old)
         if problems and not force:
             raise NotProven(
                 "; ".join(problems),
@@ -60,6 +70,8 @@ def finish(
         confirm(problems)
         for problem in problems:
             journal = journal.after(f"finish forced although {problem}")
+        if keep_old:
+            return save_journal(store, journal.after("finished: old vectors kept", kept=True))
         counts = {str(state or "old"): rows for state, rows in store.tally(STATE).items()}
         journal = journal.after("finish begun", stage="finishing", counts=counts)
         journal = save_journal(store, journal)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from crossfade.asking import Asking
 from crossfade.errors import BadInput, StoreError
 from crossfade.stores import Metric, Store
 
@@ -97,6 +98,12 @@ class Journal(BaseModel):
     shared_dim: int
     space: Literal["new", "shared"] = "shared"
     """The coordinates in which the shared column is written."""
+    asking: Asking | None = None
+    """How the plan says to ask; None without one, and then both models are, where both can be."""
+    alone_from: float | None = None
+    """The share from which on, by the plan, new queries alone are not below today's search."""
+    kept: bool = False
+    """Whether it was finished with the old vectors kept, to go on asking both."""
     planned: float | None = None
     """The share of the plan that was named at start; once there is a `backfill`, its own counts."""
     cursor: int | str | None = None

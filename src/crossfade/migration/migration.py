@@ -254,25 +254,27 @@ class Migration:
         self,
         *,
         force: bool = False,
+        keep_old: bool = False,
         confirm: ending.Confirm = lambda problems: None,
         progress: Progress | None = None,
     ) -> Journal:
         """The shared column becomes the only one, which cannot be undone: it wants a `verify` that
         has passed, and the planned share, unless forced. `confirm` is called with what speaks
-        against it, and may raise."""
+        against it, and may raise. With `keep_old` both columns stay, to be asked together."""
         with self._holding() as journal:
             return ending.finish(
                 self.store,
                 self.upgrade,
                 journal,
                 force=force,
+                keep_old=keep_old,
                 confirm=confirm,
                 progress=progress,
             )
 
-    def unproven(self) -> list[str]:
+    def unproven(self, *, keep_old: bool = False) -> list[str]:
         """What `finish` would refuse for; nothing is written."""
-        return unproven(self.store, self.upgrade, self.journal)
+        return unproven(self.store, self.upgrade, self.journal, keep_old=keep_old)
 
     def rollback(self, *, force: bool = False) -> Journal | None:
         """Back to the old vectors alone, from any point before `finish` has dropped them.

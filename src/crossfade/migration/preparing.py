@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossfade.backfill.folder import load_plan
+from crossfade.backfill.unplanned import unplanned
 from crossfade.embedders import Embedder
 from crossfade.errors import BadInput
 from crossfade.migration.checks import refuse_duplicates
@@ -51,10 +52,16 @@ def prepare(
             step="run: crossfade migrate forward",
         )
     folder = wanted.plan
-    if folder is None:
-        if journal.backfill is None:
-            raise BadInput("which plan?", where=store.name, step="give --plan PLAN")
+    if folder is None and journal.backfill is not None:
         folder = Path(journal.backfill.plan_folder)
+    if folder is None:
+        if wanted.share is None:
+            raise BadInput(
+                "which plan?",
+                where=store.name,
+                step="give --plan PLAN, or --share to fill at random without one",
+            )
+        folder = unplanned(upgrade, Path(journal.upgrade_folder), wanted.share)
     found = plan_hash(folder)
     task = journal.backfill
     if task is not None and found != task.plan and str(folder.resolve()) == task.plan_folder:
@@ -96,6 +103,8 @@ def prepare(
         progress=progress,
     )
     return journal.after(
+        asking=made.asking,
+        alone_from=made.alone_from,
         backfill=Backfill(
             plan=found,
             plan_folder=str(folder.resolve()),
@@ -106,5 +115,5 @@ def prepare(
             planned=made.stop,
             target=made.stop if wanted.share is None else wanted.share,
             embedder=embedder.name,
-        )
+        ),
     )

@@ -22,7 +22,12 @@ def keep_proof(store: Store, journal: Journal, version: str | None, *, passed: b
 
 
 def unproven(
-    store: Store, upgrade: Upgrade, journal: Journal, progress: Progress | None = None
+    store: Store,
+    upgrade: Upgrade,
+    journal: Journal,
+    progress: Progress | None = None,
+    *,
+    keep_old: bool = False,
 ) -> list[str]:
     """What speaks against finishing; nothing, if a `verify` of this very state has passed.
 
@@ -43,8 +48,31 @@ def unproven(
         out.append(
             f"{filled:,} of {rows:,} rows are new, and the plan wants {journal.share:.0%} of them"
         )
+    if not keep_old:
+        out += _not_alone(store, journal, filled, rows)
     version = store.version()
     if proof is None or version is None or version != proof.version:
         seen = look(store, upgrade, journal, rows, progress)
         out += [f"{check.name}: {check.detail}" for check in seen.checks() if not check.passed]
     return out + [found.cause for found in store.obstacles()]
+
+
+def _not_alone(store: Store, journal: Journal, filled: int, rows: int) -> list[str]:
+    """Whether new queries, which are all that is left, would be below today's search."""
+    if journal.asking in (None, "new"):
+        return []
+    usable = rows - look_for_missing(store).unusable
+    if filled >= usable:
+        return []
+    enough = journal.alone_from
+    if enough is None:
+        return [
+            f"it is asked with {journal.asking!r}, and nothing says that new queries alone are as "
+            "good as today's search before every row is new: fill them all, or finish --keep-old"
+        ]
+    if filled >= whole(enough, usable):
+        return []
+    return [
+        f"new queries alone are below today's search until {enough:.0%} of the rows are new, by "
+        "the plan: fill them, or finish --keep-old"
+    ]

@@ -80,15 +80,16 @@ class Searcher:
     ) -> list[Hit]:
         """The `k` best rows for one query, given as the new model's vector, the old one's, or both.
 
-        With both it asks both models while the old vectors are there, which at no point of a
-        migration is worse than today's search by more than chance; scores are then deviations
-        from the gallery's mean. `ask` says otherwise: `new`, `old`, `both` or `blend`. Once a
-        migration is finished there is the new model alone.
+        With both it asks as the plan says; without one, both models while the old vectors are
+        there, which at no point of a migration is worse than today's search by more than chance.
+        Scores are then deviations from the gallery's mean. `ask` says otherwise: `new`, `old`,
+        `both` or `blend`. Once a migration is finished there is the new model alone.
         """
         if k < 1:
             raise BadInput(f"k is {k}", step="ask for at least one")
-        query = _Query.of(self.upgrade, self._column(self._stage()), new, old)
-        way = query.way(ask)
+        journal = self._stage()
+        query = _Query.of(self.upgrade, self._column(journal), new, old)
+        way = query.way(ask, journal.asking)
         try:
             return self._search(query, way, k, where, columns)
         except (StoreError, BadInput):
@@ -292,8 +293,8 @@ class _Query:
             sides[name] = vector
         return cls(upgrade, column, sides["new"], sides["old"])
 
-    def way(self, ask: Asking | None) -> Asking:
-        """How to ask, by what was given and what is asked for."""
+    def way(self, ask: Asking | None, planned: Asking | None = None) -> Asking:
+        """How to ask, by what was given, what is asked for, and what the plan says."""
         has: dict[str, bool] = {"new": self.new is not None, "old": self.given_old is not None}
         if ask is not None and ask not in WAYS:
             raise BadInput(f"there is no way {ask!r} to ask", step=f"say {', '.join(WAYS)}")
@@ -305,7 +306,9 @@ class _Query:
             )
         if not any(has.values()):
             raise BadInput("no query", step="pass new=, old= or both")
-        return ask or ("both" if all(has.values()) else "new" if has["new"] else "old")
+        if ask is None and all(has.values()):
+            return planned or "both"
+        return ask or ("new" if has["new"] else "old")
 
     @property
     def old(self) -> Float:

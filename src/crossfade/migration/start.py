@@ -130,6 +130,8 @@ def begin(
         shared_dim=upgrade.shared_dim_,
         space=space_of(upgrade),
         planned=None if seen.backfill is None else seen.backfill["share"],
+        asking=None if seen.backfill is None else seen.backfill["asking"],
+        alone_from=None if seen.backfill is None else seen.backfill["alone_from"],
     )
     save_journal(store, journal.after(f"started with {seen.store.rows:,} rows"))
     store.add_columns(columns(upgrade.shared_dim_))
@@ -156,6 +158,8 @@ def _backfill(folder: Path, upgrade: Upgrade, rows: int) -> dict[str, Any]:
         "recommendation": made.recommendation,
         "order": made.order,
         "blend": str(made.how),
+        "asking": made.asking,
+        "alone_from": made.alone_from,
         "share": made.stop,
         "rows": int(made.stop * rows),
         "predicted_cost": made.costs.get("stop", {}).get("cost"),

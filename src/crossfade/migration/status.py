@@ -36,6 +36,12 @@ class Status:
     share: float
     target: float | None
     verified: bool
+    asking: str | None
+    """How the plan says to ask."""
+    alone_from: float | None
+    """The share from which on, by the plan, new queries alone are not below today's search."""
+    kept: bool
+    """Whether it was finished with the old vectors kept."""
     rate: dict[str, float]
     seconds_left: float | None
     quality: dict[str, Any] | None
@@ -76,6 +82,9 @@ def status(store: Store, journal: Journal) -> Status:
         share=share,
         target=journal.share,
         verified=journal.verified is not None,
+        asking=journal.asking,
+        alone_from=journal.alone_from,
+        kept=journal.kept,
         rate=journal.rate,
         seconds_left=left,
         quality=_quality(journal, share) if lifted else None,
@@ -96,6 +105,8 @@ def next_command(
         case "forward" | "backfilling":
             if late:
                 return command.format("forward")
+            if journal.kept:
+                return "none: both columns are kept and asked together"
             if journal.share is None or new < whole(journal.share, usable):
                 plan = " --plan PLAN" if journal.backfill is None else ""
                 return command.format("backfill") + f"{plan} --embed EMBEDDER"

@@ -1,0 +1,154 @@
+"""A plan that asks both: the searcher follows it, and `finish` waits until new queries do alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.migration.conftest import ROWS, Function, texts_of
+
+from crossfade.backfill.folder import HASH, PLAN, content_hash, load_plan
+from crossfade.errors import BadInput, NotProven
+from crossfade.migration import Migration, Wanted
+from crossfade.migration.columns import VECTOR
+from crossfade.stores.rows import matrix
+
+
+@pytest.fixture
+def both_plan(plan_folder, tmp_path):
+    """The same plan, as one that asks both and lets the old model go at half of the gallery."""
+
+    def make(asking="both", reaches=0.5, stop=0.3) -> Path:
+        import shutil
+
+        folder = tmp_path / f"plan-{asking}-{reaches}"
+        shutil.copytree(plan_folder, folder)
+        record = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        record.pop(HASH)
+        alone = {"reaches": reaches, "at_first": 1.0, "full": 2.0}
+        record |= {"asking": asking, "stop": stop, "alone": {"mAP": alone}}
+        record[HASH] = content_hash(record, folder)
+        (folder / PLAN).write_text(json.dumps(record), encoding="utf-8")
+        return folder
+
+    return make
+
+
+def hits(found) -> list:
+    return [hit.id for hit in found]
+
+
+def test_a_searcher_asks_as_the_plan_says(world, lifted, both_plan):
+    searcher = lifted.searcher(refresh=0)
+    text = texts_of(1, seed=5)
+    old, new = world.models.old(text)[0], world.models.new(text)[0]
+    answers = {
+        way: hits(searcher.search(new, old=old, ask=way)) for way in ("new", "both", "blend")
+    }
+    assert answers["new"] != answers["both"]
+    # Without a plan both models are asked, where both are given.
+    assert hits(searcher.search(new, old=old)) == answers["both"]
+    for way in ("new", "both", "blend"):
+        wanted = Wanted(plan=both_plan(way), labels="kind", share=0.0)
+        lifted.backfill(Function(world.models), wanted)
+        assert lifted.status().asking == way
+        assert hits(searcher.search(new, old=old)) == answers[way]
+        # One query alone is asked as well as it can be.
+        assert hits(searcher.search(new)) == answers["new"]
+
+
+def test_a_plan_named_at_start_is_followed_from_the_start(world, migration, both_plan):
+    migration.start(source="body", plan=both_plan(), force=True)
+    found = migration.status()
+    assert (found.asking, found.alone_from, found.target) == ("both", 0.5, 0.3)
+
+
+def filled_to(world, lifted, plan, share):
+    lifted.backfill(Function(world.models), Wanted(plan=plan, labels="kind", share=share))
+    assert lifted.verify().proves
+
+
+def test_finish_waits_until_new_queries_do_alone(world, lifted, both_plan):
+    plan = both_plan()
+    filled_to(world, lifted, plan, 0.3)
+    with pytest.raises(NotProven, match=r"new queries alone are below today's search until 50%"):
+        lifted.finish()
+    filled_to(world, lifted, plan, 0.5)
+    assert lifted.finish().stage == "finished"
+
+
+def test_where_they_never_do_every_row_has_to_be_new(world, lifted, both_plan):
+    plan = both_plan(reaches=None)
+    filled_to(world, lifted, plan, 0.9)
+    with pytest.raises(NotProven, match="nothing says that new queries alone are as good"):
+        lifted.finish()
+    filled_to(world, lifted, plan, 1.0)
+    assert lifted.finish().stage == "finished"
+
+
+def test_old_vectors_may_be_kept(world, lifted, both_plan):
+    filled_to(world, lifted, both_plan(), 0.3)
+    done = lifted.finish(keep_old=True)
+    assert done.kept
+    found = lifted.status()
+    assert found.kept
+    assert found.next.startswith("none: both columns are kept")
+    text = texts_of(1, seed=5)
+    old, new = world.models.old(text)[0], world.models.new(text)[0]
+    searcher = lifted.searcher(refresh=0)
+    assert hits(searcher.search(new, old=old)) == hits(searcher.search(new, old=old, ask="both"))
+    # Rows that come are lifted as before, and all of it can be undone.
+    more = texts_of(1, seed=6)
+    world.app.insert([9000], more, [0], world.models.old(more))
+    assert "forward" in lifted.status().next
+    assert lifted.forward().written == 1
+    assert lifted.rollback().stage == "rolled back"
+    assert lifted.store.describe().added == ()
+
+
+def test_kept_wants_proof_too_and_may_be_finished_later(world, lifted, both_plan):
+    plan = both_plan()
+    lifted.backfill(Function(world.models), Wanted(plan=plan, labels="kind", share=0.6))
+    with pytest.raises(NotProven, match="no `verify` has passed"):
+        lifted.finish(keep_old=True)
+    lifted.verify()
+    lifted.finish(keep_old=True)
+    lifted.verify()
+    assert lifted.finish().stage == "finished"
+    with pytest.raises(BadInput, match="the old vectors are gone"):
+        lifted.finish(keep_old=True)
+
+
+def test_a_share_is_filled_at_random_without_a_plan(world, lifted, tmp_path):
+    embedder = Function(world.models)
+    with pytest.raises(BadInput, match=r"which plan.*--share to fill at random"):
+        lifted.backfill(embedder)
+    done = lifted.backfill(embedder, Wanted(share=0.25))
+    assert done.new == ROWS // 4 == len(set(embedder.asked))
+    assert sorted(embedder.asked) != list(range(ROWS // 4))
+    found = lifted.status()
+    assert (found.asking, found.target, found.alone_from) == ("both", 0.25, None)
+    task = lifted.journal.backfill
+    assert load_plan(Path(task.plan_folder), world.upgrade).plan.order == "random"
+    # It goes on without being told again, and filled rows hold the new model's own vectors.
+    assert lifted.backfill(embedder, Wanted(share=0.5)).new == ROWS // 2
+    some = sorted(set(embedder.asked))[:20]
+    stored = matrix(lifted.store.read(some, [VECTOR])[VECTOR])
+    expected = world.models.new([world.texts[key] for key in some])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert np.allclose(stored, expected, atol=1e-5)
+    lifted.verify()
+    with pytest.raises(NotProven, match="finish --keep-old"):
+        lifted.finish()
+
+
+def test_another_share_without_a_plan_is_another_goal(world, migration):
+    migration.start(source="body", force=True)
+    migration.forward()
+    embedder = Function(world.models)
+    migration.backfill(embedder, Wanted(share=0.1))
+    again = Migration(world.app.place, world.folder)
+    assert again.backfill(embedder, Wanted(share=0.2)).new == ROWS // 5
+    again.close()
