@@ -23,7 +23,7 @@ from crossfade import Upgrade
 from crossfade.migration import Searcher, open_migrating
 from crossfade.stores import Hit, Store
 
-Model = Literal["old", "new"]
+Model = Literal["old", "both", "new"]
 PAGE = 10
 # A user or two, not a load test: the store, the model and this process share one small machine.
 _SECONDS_BETWEEN = 0.02
@@ -49,7 +49,8 @@ class Queries:
 
 
 class Application:
-    """Looks documents up, with the old model's queries or, once it is upgraded, the new one's."""
+    """Looks documents up: with the old model's queries, with both models' while a migration goes
+    on, and with the new one's when it is over."""
 
     def __init__(self, store: Store, upgrade: Upgrade, refresh: float = 1.0) -> None:
         self.store = store
@@ -60,7 +61,8 @@ class Application:
         kept = {"k": k, "columns": ["label"]}
         if model == "old":
             return self.store.search(queries.old[i], column=self.store.vector, **kept)
-        return self.searcher.search(queries.new[i], **kept)
+        other = {"old": queries.old[i]} if model == "both" else {}
+        return self.searcher.search(queries.new[i], **other, **kept)
 
 
 class Running:

@@ -8,6 +8,7 @@ that change along the order. The same gallery is asked with both models' queries
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -153,7 +154,7 @@ class _Scene:
         """A curve that does not move: a blended query asks the old vectors, whatever is filled."""
         if self.blended is None:
             raise BadInput("there are no old queries to blend with")
-        found = measure(*self.blended, self.relevance, self.metrics, distance=self.distance)
+        found = _measured(self.blended, self.relevance, self.metrics, self.distance)
         shares = np.arange(self.points) / (self.points - 1)
         values = {m: np.tile(v, (self.points, 1)) for m, v in found.values.items()}
         return Curve(shares, values)
@@ -237,7 +238,7 @@ def simulate(
     )
     found = _search(scene, orders, given, asking, budget, progress)
     lines = [
-        measure(queries[side], gallery[side], held.relevance, metrics, distance=distance)
+        _measured((queries[side], gallery[side]), held.relevance, metrics, distance)
         for side in ("old", "new")
     ]
     return Simulation(
@@ -249,6 +250,15 @@ def simulate(
         quiet,
         again=lambda c: scene.curves([c.order], c.blend, c.asking)[c.order],
     )
+
+
+def _measured(
+    sides: tuple[Float, Float], relevance: Relevance, metrics: Sequence[str], distance: Distance
+) -> Measured:
+    # A k beyond the gallery is the caller's to speak of, once for all curves.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return measure(*sides, relevance, metrics, distance=distance)
 
 
 def _search(

@@ -28,6 +28,7 @@ from crossfade.cli.planning import (
     unseen,
     ways_of,
 )
+from crossfade.compatibility.cautions import beyond_gallery
 from crossfade.errors import BadInput
 from crossfade.upgrade import Upgrade
 
@@ -154,6 +155,7 @@ def plan(
     notes += few_rows(held)
     classes = classes_of(held)
     chosen = list(dict.fromkeys(optimize or ["cmc@1", "mAP"]))
+    notes += beyond_gallery(chosen, held)
     tried = list(order or [*DEFAULT_ORDERS, *(["priority"] if priority else [])])
     real = None
     if gallery is not None:
