@@ -112,8 +112,11 @@ def pairs(
     """Sample a store, embed it with the new model, and make lookups: one file, ready to fit."""
     check_written(json_file)
 
+    endpoints = any("://" in (text or "") for text in (embed, embed_old))
+
     def opened(text: str, model: str, key: str | None) -> Embedder:
-        if "://" not in text:
+        if endpoints and "://" not in text:
+            # What is said of an endpoint is said of the other model.
             return open_embedder(text, endpoint=EndpointSettings(model=model, key_env=key))
         settings = EndpointSettings(
             model=model,

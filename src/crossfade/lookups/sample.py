@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from crossfade.embedders import (
@@ -389,9 +390,8 @@ class _Run:
         read = self.store.read(ids, self.columns.read(self.store))
         old = matrix(read[self.store.vector])
         count = len(read)
-        texts: list[Any]
         texts, titles, labels = (
-            [None] * count if name is None else read[name].to_pylist()
+            self._values(read, name)
             for name in (self.columns.source, self.columns.title, self.columns.labels)
         )
         self.left_out["gone since they were drawn"] += len(ids) - count
@@ -410,6 +410,9 @@ class _Run:
             [titles[row] for row in good],
             [labels[row] for row in good],
         )
+
+    def _values(self, read: pa.RecordBatch, name: str | None) -> list[Any]:
+        return [None] * len(read) if name is None else list(read[name].to_pylist())
 
     def _why_not(self, text: Any, label: Any) -> str | None:
         if self.columns.labels is not None and label is None:
