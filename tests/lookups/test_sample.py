@@ -160,8 +160,8 @@ def test_labels_come_along_and_judge_where_there_are_no_lookups(plain, tmp_path)
 
 def test_a_file_of_vectors_is_sampled_where_it_has_any(plain, tmp_path):
     keys = np.arange(100, 260)
-    texts = [models.texts_of(300)[key] for key in keys]
-    np.savez(tmp_path / "new.npz", ids=keys, vectors=models.new(texts))
+    texts = models.texts_of(300)
+    np.savez(tmp_path / "new.npz", ids=keys, vectors=models.new([texts[key] for key in keys]))
     options = {"source": "body", "rows": 100, "held": 50}
     with pytest.raises(BadInput, match="cannot embed lookups"):
         sample_pairs(plain.place, tmp_path / "p.npz", embed=str(tmp_path / "new.npz"), **options)
@@ -170,9 +170,8 @@ def test_a_file_of_vectors_is_sampled_where_it_has_any(plain, tmp_path):
     )
     with np.load(tmp_path / "p.npz") as arrays:
         assert set(arrays["ids"].tolist()) <= set(keys.tolist())
-        np.testing.assert_allclose(
-            arrays["new"], models.new([models.texts_of(300)[k] for k in arrays["ids"]]), rtol=1e-6
-        )
+        expected = models.new([texts[key] for key in arrays["ids"].tolist()])
+        np.testing.assert_allclose(arrays["new"], expected, rtol=1e-6)
     assert made.rows == 100
 
 

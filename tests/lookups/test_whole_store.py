@@ -84,7 +84,8 @@ def test_twins_of_the_wanted_rows_are_counted_ahead_of_them(plain, tmp_path):
     upgrade, held = made(plain.place, tmp_path / "pairs.npz", rows=100)
     before = on_store(plain.place, upgrade, held, metrics=["cmc@1"])
     wanted = held.gallery_ids[held.relevance.block(0, held.queries).items]
-    twins = models.old([models.texts_of(300)[key] for key in wanted.tolist()])
+    texts = models.texts_of(300)
+    twins = models.old([texts[key] for key in wanted.tolist()])
     count = len(wanted)
     plain.insert(list(range(1000, 1000 + count)), ["twin"] * count, [0] * count, twins)
     after = on_store(plain.place, upgrade, held, metrics=["cmc@1"])
