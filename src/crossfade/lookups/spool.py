@@ -24,6 +24,7 @@ class Spool:
     >>> spool.add(np.ones((2, 3), np.float32))
     >>> spool.rows, spool.dim, next(spool.blocks()).tolist()
     (2, 3, [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    >>> spool.close()
     """
 
     def __init__(self, folder: Path) -> None:
