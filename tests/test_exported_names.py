@@ -23,7 +23,10 @@ def test_all_is_exactly_what_is_public():
         "Upgrade",
         "__version__",
         "evaluate",
+        "evaluate_on_store",
         "open_store",
+        "read_held",
+        "sample_pairs",
     ]
 
 

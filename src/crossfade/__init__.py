@@ -8,6 +8,7 @@ from crossfade.errors import BadInput, CrossfadeError
 
 if TYPE_CHECKING:
     from crossfade.compatibility import Compatibility, Held, evaluate
+    from crossfade.lookups import evaluate_on_store, read_held, sample_pairs
     from crossfade.migration import Migration, Searcher
     from crossfade.pairs import Pairs
     from crossfade.stores import open_store
@@ -24,7 +25,10 @@ __all__ = [
     "Upgrade",
     "__version__",
     "evaluate",
+    "evaluate_on_store",
     "open_store",
+    "read_held",
+    "sample_pairs",
 ]
 _HOMES = {
     "Compatibility": "crossfade.compatibility",
@@ -34,7 +38,10 @@ _HOMES = {
     "Searcher": "crossfade.migration",
     "Upgrade": "crossfade.upgrade",
     "evaluate": "crossfade.compatibility",
+    "evaluate_on_store": "crossfade.lookups",
     "open_store": "crossfade.stores",
+    "read_held": "crossfade.lookups",
+    "sample_pairs": "crossfade.lookups",
 }
 
 

@@ -76,11 +76,17 @@ class Both:
     weights: Weights = Weights()
     seed: int = 0
 
-    def unfilled(self) -> Asked:
-        """As scores of rows that are not filled: the old model's, and what B says."""
+    def unfilled(self, rows: Float | None = None) -> Asked:
+        """As scores of rows that are not filled: the old model's, and what B says.
+
+        Of the gallery's own, or of other old vectors of which it is a sample.
+        """
         on_old = fit_dim(self.backward, self.old.shape[1])
         by_old, items = self._voice(self.old, self.gallery_old, self.weights.other_old)
         by_backward, _ = self._voice(on_old, self.gallery_old, self.weights.other_backward)
+        if rows is not None:
+            _, shown = comparable(self.old, rows, self.distance)
+            items = np.concatenate([shown, np.ones((len(shown), 1), np.float32)], axis=1)
         return Asked(by_old + by_backward, items)
 
     def filled(self, stored: Float) -> Asked:

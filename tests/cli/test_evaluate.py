@@ -167,7 +167,7 @@ def test_without_labels_agreement_is_shown_and_not_judged(crossfade, folder):
     assert ran.code == 1
     error = " ".join(ran.err.split())
     assert "mine: B(new)/F(old) and B(new)/old not judged: agreement with" in error
-    assert "give labels, qrels, or lookups (--queries and --qrels" in error
+    assert "give labels, qrels, or lookups (crossfade pairs, or --queries and --qrels" in error
     found = strict((folder / "o.json").read_text(encoding="utf-8"))
     assert found["metrics"] == ["agreement@1", "agreement@10"]
     assert found["judged"] is False

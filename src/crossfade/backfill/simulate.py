@@ -193,6 +193,12 @@ def simulate(
         raise BadInput(
             "a plan is made on labels or qrels", where=held.name, step="give --labels or --qrels"
         )
+    if held.query_old is None:
+        raise BadInput(
+            "the old model has embedded no queries, and a plan is compared with today's search",
+            where=held.name,
+            step="make the pairs with --embed-old",
+        )
     gallery = sides(upgrade, held.gallery_old, held.gallery_new)
     same = held.query_old is held.gallery_old
     queries = gallery if same else sides(upgrade, held.query_old, held.query_new)

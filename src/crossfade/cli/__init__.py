@@ -24,6 +24,7 @@ from crossfade.cli.inspect import inspect
 from crossfade.cli.interrupt import Stopped, ending_at_once
 from crossfade.cli.migrate import app as migrate
 from crossfade.cli.output import say
+from crossfade.cli.pairs import pairs
 from crossfade.cli.plan import plan
 from crossfade.errors import BadInput, CrossfadeError
 from crossfade.redaction import without_password
@@ -35,7 +36,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, fit, evaluate, plan, apply, export, inspect):
+for command in (demo, pairs, fit, evaluate, plan, apply, export, inspect):
     app.command()(command)
 app.add_typer(migrate)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,8 +23,10 @@ from crossfade.compatibility import Chain, Compatibility, Held, evaluate_chain
 from crossfade.compatibility import evaluate as judge
 from crossfade.compatibility.table import RESAMPLES
 from crossfade.compatibility.verdicts import AT_FIRST, REQUIRED
-from crossfade.compatibility.write import facts, finite, latex, markdown, record
+from crossfade.compatibility.write import facts, finite, latex, markdown, record, unjudged
 from crossfade.errors import BadInput, NotCompatible
+from crossfade.lookups import evaluate_on_store
+from crossfade.migration import open_migrating
 from crossfade.upgrade import Upgrade
 
 DATA, WHAT, OUT = "Data", "What to measure", "Output"
@@ -61,6 +64,20 @@ def evaluate(
     query_labels: Annotated[str | None, _source("The labels of the queries")] = None,
     ids: Annotated[str | None, _source("An id for each row")] = None,
     query_ids: Annotated[str | None, _source("An id for each query")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="The store that PAIRS was sampled from: its lookups are judged with every row of "
+            "it as a distractor.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    store_id: Annotated[
+        str | None, typer.Option(help="Its column of ids.", rich_help_panel=DATA)
+    ] = None,
+    store_vector: Annotated[
+        str | None, typer.Option(help="Its column of old vectors.", rich_help_panel=DATA)
+    ] = None,
     no_labels: Annotated[
         bool, typer.Option("--no-labels", help="Leave labels unread.", rich_help_panel=DATA)
     ] = False,
@@ -141,8 +158,13 @@ def evaluate(
         typer.Option(metavar="PNG", help="The table as bars.", rich_help_panel=OUT),
     ] = None,
 ) -> None:
-    """Measure every case of an upgrade on held-out pairs, with intervals and verdicts."""
+    """Measure every case of an upgrade on held-out pairs, with intervals and verdicts.
+
+    Of a file of `crossfade pairs`, on the rows and lookups that it holds out of the fit.
+    """
     check_written(json_file, markdown_file, latex_file, plot)
+    if store is None and (store_id is not None or store_vector is not None):
+        raise BadInput("--store-id and --store-vector without a store", step="add --store STORE")
     fitted = Upgrade.load(upgrade)
     held = open_held(
         Named(pairs, old, new, labels, ids),
@@ -173,14 +195,24 @@ def evaluate(
             per_class=per_class,
             progress=lambda _, done, total: advance(done, total),
         )
+    if store is not None:
+        place = open_migrating(store, id=store_id, vector=store_vector)
+        with closing(place) as asked, waiting(asked.name) as advance:
+            found = evaluate_on_store(
+                fitted, held, asked, found, resamples=resamples, seed=seed, progress=advance
+            )
     _write(found, chain, json_file, markdown_file, latex_file, plot)
     if found.failed and not found.judged:
         raise NotCompatible(
-            f"{' and '.join(found.failed)} not judged: agreement with the new model's own "
-            "neighbours favours new queries by construction",
+            f"{' and '.join(found.failed)} not judged: {unjudged(found)}",
             where=upgrade,
-            step="give labels, qrels, or lookups (--queries and --qrels, one item to a query); "
-            "--require none shows the numbers alone",
+            step=(
+                "make the pairs with --embed-old; "
+                if found.data["relevance"] == "lookups"
+                else "give labels, qrels, or lookups (crossfade pairs, or --queries and --qrels, "
+                "one item to a query); "
+            )
+            + "--require none shows the numbers alone",
         )
     if found.failed:
         raise NotCompatible(
@@ -273,10 +305,18 @@ def _write(
         save_picture(found, plot)
     for text in found.warnings:
         note(f"warning: {text}")
+    for text in [] if found.sample is None else found.sample.warnings:
+        if text not in found.warnings:
+            note(f"warning: on the held rows: {text}")
     if quiet:
         return
     console = PlainConsole()
     console.print(verdict_table(found))
+    if found.sample is not None:
+        console.print(facts(found)[0], soft_wrap=True)
+        console.print("on the rows held out of the fit, not on the store:")
+        found = found.sample
+        console.print(verdict_table(found))
     if chain is not None:
         for name in chain.matrices:
             console.print(matrix_table(chain, name))

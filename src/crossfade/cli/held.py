@@ -12,6 +12,7 @@ from crossfade.cli.output import note
 from crossfade.compatibility import Held
 from crossfade.errors import BadInput
 from crossfade.files import list_arrays, open_source, read_values, split_name
+from crossfade.lookups import read_held
 from crossfade.pairs import Pairs, read_qrels
 from crossfade.retrieval import SameClass
 
@@ -36,8 +37,15 @@ class Named:
 def open_held(
     gallery: Named, queries: Named, qrels: str | None, *, use_labels: bool, drop: bool
 ) -> Held:
-    """Pairs and their queries; a single file may hold `qrels` and `old_queries`, `new_queries`."""
+    """Pairs and their queries; a single file may hold `qrels` and `old_queries`, `new_queries`.
+
+    Of a file that `crossfade pairs` wrote, what it holds out of the fit.
+    """
     path = gallery.path
+    if path is not None and not queries.anything and qrels is None and gallery.labels is None:
+        held = read_held(path, use_labels=use_labels)
+        if held is not None:
+            return held
     present = set() if path is None else {array.name for array in list_arrays(path)}
     if qrels is None and "qrels" in present and gallery.labels is None:
         qrels = f"{path}:qrels"

@@ -44,10 +44,13 @@ def inspect(
             validation_table(upgrade),
         ]
     else:
+        from crossfade.lookups.file import parts_of
         from crossfade.pairs import Pairs
 
         pairs = Pairs.open(path, old=old, new=new, labels=labels, strict=False)
         facts = pairs.describe()
+        if path is not None:
+            facts |= parts_of(path)
         tables = [facts_table(pairs.name, facts)]
     if as_json:
         # JSON has no infinity: λ = ∞ is spelled out.

@@ -21,6 +21,16 @@ def seen_rows(upgrade: Upgrade, held: Held) -> list[str]:
     ]
 
 
+def no_old_queries(held: Held) -> list[str]:
+    """Today's search cannot be compared with where its model is gone."""
+    if held.query_old is not None:
+        return []
+    return [
+        "the old model has embedded no queries: old/old cannot be measured, and nothing is judged "
+        "against it"
+    ]
+
+
 def beyond_gallery(names: Sequence[str], held: Held) -> list[str]:
     """A k larger than the gallery makes every item one of the first."""
     items = held.gallery - (held.own is not None)
@@ -42,7 +52,7 @@ def weak_grounds(
         return []
     out = []
     queries = cases[BASELINE].queries
-    level = {m: better[m].difference for m in decisive if better[m].verdict != "compatible"}
+    level = {m: d.difference for m, d in better.items() if d.verdict != "compatible"}
     if level:
         clearly = "" if min(level.values()) <= 0 else "clearly "
         numbers = ", ".join(

@@ -33,7 +33,8 @@ class Held:
     name: str
     gallery_old: Float
     gallery_new: Float
-    query_old: Float
+    query_old: Float | None
+    """None where the old model is gone: then nothing of today's search can be measured."""
     query_new: Float
     own: Index | None
     relevance: Relevance | None
@@ -42,6 +43,8 @@ class Held:
     """Each query's class by name; None without labels."""
     gallery_classes: NDArray[Any] | None = None
     """Each item's class by name; None without labels."""
+    gallery_ids: NDArray[Any] | None = None
+    """Each item's id in its store; None where they come from none."""
 
     @classmethod
     def of(
@@ -107,7 +110,7 @@ class Held:
 
     @property
     def queries(self) -> int:
-        return len(self.query_old)
+        return len(self.query_new)
 
     @property
     def gallery(self) -> int:

@@ -54,7 +54,8 @@ def save_picture(found: Compatibility, path: Path, *, overwrite: bool = True) ->
                 color="#333" if short else "white",
             )
         for case, style in ((BASELINE, "--"), ("new/new", ":")):
-            panel.axvline(means[case][metric], color="#333", linestyle=style, linewidth=1)
+            if case in means:
+                panel.axvline(means[case][metric], color="#333", linestyle=style, linewidth=1)
         panel.set_title(metric, fontsize=10)
         panel.set_xlim(0, limit)
         panel.set_yticks(list(places), cases, fontsize=8)

@@ -9,14 +9,18 @@ from typing import Any
 
 from crossfade.asking import Asking, Both, blended
 from crossfade.cases import CASES, case_vectors
-from crossfade.compatibility.cautions import beyond_gallery, seen_rows, weak_grounds
+from crossfade.compatibility.cautions import (
+    beyond_gallery,
+    no_old_queries,
+    seen_rows,
+    weak_grounds,
+)
 from crossfade.compatibility.definition import Share, check_definition, sample_definition
 from crossfade.compatibility.held import Float, Held
 from crossfade.compatibility.stability import stability
 from crossfade.compatibility.verdicts import (
     ASKED,
     AT_FIRST,
-    BASELINE,
     CROSS_MODEL,
     JUDGED,
     REQUIRED,
@@ -43,6 +47,7 @@ from crossfade.upgrade import Upgrade
 DEFAULTS = {
     "labels": (("cmc@1", "cmc@5", "mAP"), ("cmc@1", "mAP")),
     "qrels": (("ndcg@10", "recall@10", "mrr@10"), ("ndcg@10",)),
+    "lookups": (("ndcg@10", "recall@10", "mrr@10"), ("ndcg@10",)),
     "neighbours": (("agreement@1", "agreement@10"), ()),
 }
 RESAMPLES = 2000
@@ -67,6 +72,8 @@ class Compatibility:
     per_class: dict[str, dict[Any, dict[str, float]]]
     upgrade: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+    sample: Compatibility | None = None
+    """Where this was measured on a whole store: the same on held-out rows, and new/new with it."""
 
     @property
     def judged(self) -> bool:
@@ -102,9 +109,16 @@ class Compatibility:
         return {case: found.means() for case, found in self.cases.items()}
 
 
-def sides(upgrade: Upgrade, old: Float, new: Float) -> dict[str, Float]:
-    """The four kinds of vectors that cases are made of; old is not cut and not padded."""
+def sides(upgrade: Upgrade, old: Float | None, new: Float) -> dict[str, Float]:
+    """The four kinds of vectors that cases are made of; old is not cut and not padded.
+
+    Without old vectors the two that are made of new ones.
+    """
     read = upgrade.forward_.reads, upgrade.backward_.reads
+    if old is None:
+        read[1].check_shape(new, read[0])
+        made = {"new": normalized(new, read[1].normalization, "new")}
+        return made | {"B(new)": upgrade.backward(new)}
     for side, x, other in ((read[0], old, read[1]), (read[1], new, read[0])):
         side.check_shape(x, other)
     return {
@@ -178,22 +192,25 @@ def evaluate(
     names, decisive = DEFAULTS[held.source] if metrics is None else (tuple(metrics),) * 2
     names = tuple(dict.fromkeys(Metric.named(name).name for name in names))
     decisive = deciding(tuple(dict.fromkeys(Metric.named(name).name for name in decisive)))
+    if held.query_old is None:
+        decisive = ()
     gallery = sides(upgrade, held.gallery_old, held.gallery_new)
     same_rows = held.query_old is held.gallery_old
     queries = gallery if same_rows else sides(upgrade, held.query_old, held.query_new)
     groups = _relevances(held, names, queries["new"], gallery["new"], distance)
-    notes = seen_rows(upgrade, held) + beyond_gallery(names, held)
+    notes = seen_rows(upgrade, held) + beyond_gallery(names, held) + no_old_queries(held)
     cases = {}
-    for case in CASES:
+    for case in (c for c in CASES if c.split("/")[0] in queries):
         report = None if progress is None else _named(progress, case)
         found = _measure(case_vectors(case, queries, gallery), groups, distance, device, report)
         cases[case] = Measured({name: found[name] for name in names})
-    for case in ASKED:
+    for case in ASKED if held.query_old is not None else ():
         report = None if progress is None else _named(progress, case)
         asked, how = asked_vectors(case, queries, gallery, distance, seed)
         found = _measure(asked, groups, how, device, report)
         cases[case] = Measured({name: found[name] for name in names})
-    if not cases[BASELINE].queries:
+    first = next(iter(cases.values()))
+    if not first.queries:
         raise BadInput(
             "no query has a relevant item",
             where=held.name,
@@ -209,8 +226,8 @@ def evaluate(
             "name": held.name,
             "queries": held.queries,
             "gallery": held.gallery,
-            "evaluated_queries": cases[BASELINE].queries,
-            "queries_with_nothing_relevant": cases[BASELINE].skipped,
+            "evaluated_queries": first.queries,
+            "queries_with_nothing_relevant": first.skipped,
             "relevance": held.source,
             "leave_one_out": held.own is not None,
         },

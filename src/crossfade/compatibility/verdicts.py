@@ -112,8 +112,11 @@ def judge(
     dict[str, Verdict],
     dict[str, Difference],
 ]:
-    """Intervals of the means, the verdicts, and new/new against old/old."""
-    names, metrics = list(cases), list(cases[BASELINE].values)
+    """Intervals of the means, the verdicts, and new/new against old/old.
+
+    A case that was not measured is not judged; without old/old nothing may be `decisive`.
+    """
+    names, metrics = list(cases), list(next(iter(cases.values())).values)
     ci95: dict[str, dict[str, tuple[float, float]]] = {case: {} for case in names}
     found: dict[str, dict[str, Difference]] = {case: {} for case in names}
     for metric in metrics:
@@ -122,12 +125,15 @@ def judge(
         values = values[np.isfinite(values[:, 0])]
         means = values.mean(axis=0)
         resampled = resampled_means(values, resamples, seed)
-        base = names.index(BASELINE)
         for place, case in enumerate(names):
             ci95[case][metric] = interval(resampled[:, place])
-            found[case][metric] = Difference.of(
-                float(means[place] - means[base]), resampled[:, place] - resampled[:, base]
-            )
-    verdicts = {case: Verdict({m: found[case][m] for m in decisive}) for case in JUDGED}
-    better = {m: found["new/new"][m] for m in decisive}
+            if BASELINE in names:
+                base = names.index(BASELINE)
+                found[case][metric] = Difference.of(
+                    float(means[place] - means[base]), resampled[:, place] - resampled[:, base]
+                )
+    verdicts = {
+        case: Verdict({m: found[case][m] for m in decisive if case in names}) for case in JUDGED
+    }
+    better = {m: found["new/new"][m] for m in decisive if "new/new" in names}
     return ci95, verdicts, better

@@ -9,10 +9,13 @@ from crossfade.compatibility.table import Compatibility
 from crossfade.compatibility.verdicts import ASKED, AT_FIRST
 
 SIGNS = {"compatible": "✓", "not compatible": "✗", "inconclusive": "?", "not judged": "–"}
-UNJUDGED = (
-    "not judged: agreement with the new model's own neighbours, which favours new queries by "
-    "construction"
-)
+UNJUDGED = "agreement with the new model's own neighbours favours new queries by construction"
+NO_BASELINE = "old/old cannot be measured without the old model's vectors of the queries"
+
+
+def unjudged(found: Compatibility) -> str:
+    """Why nothing was judged."""
+    return UNJUDGED if found.data["relevance"] == "neighbours" else NO_BASELINE
 
 
 def record(found: Compatibility) -> dict[str, Any]:
@@ -41,6 +44,8 @@ def record(found: Compatibility) -> dict[str, Any]:
         "zero_shot": None if found.zero_shot is None else found.zero_shot.record(),
         "warnings": found.warnings,
     }
+    if found.sample is not None:
+        out["sample"] = record(found.sample)
     if found.per_class:
         # JSON's keys are strings.
         out["per_class"] = {
@@ -70,6 +75,9 @@ def markdown(found: Compatibility) -> str:
     for case, cells, verdict in rows(found):
         lines.append(f"| {case} | " + " | ".join(cells) + f" | {verdict} |")
     lines += ["", *(f"- {fact}" for fact in facts(found))]
+    if found.sample is not None:
+        lines += ["", "On the rows held out of the fit, not on the store:", ""]
+        return "\n".join(lines) + "\n" + markdown(found.sample)
     return "\n".join(lines) + "\n"
 
 
@@ -117,12 +125,14 @@ def facts(found: Compatibility) -> list[str]:
     """What is to be said beside the table, a line each."""
     data = found.data
     out = [
-        f"{data['evaluated_queries']:,} queries on {data['gallery']:,} items, {found.distance}, "
+        f"{data['evaluated_queries']:,} queries on {data['gallery']:,} items"
+        + (f" of {data['store']}" if "store" in data else "")
+        + f", {found.distance}, "
         f"relevance from {data['relevance']}"
         + (", each query left out of its own gallery" if data["leave_one_out"] else "")
     ]
     if not found.judged:
-        out.append(UNJUDGED)
+        out.append(f"not judged: {unjudged(found)}")
     else:
         out.append(first_minute(found))
     if data["queries_with_nothing_relevant"]:

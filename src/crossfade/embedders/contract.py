@@ -38,9 +38,11 @@ class Embedder(Protocol):
 
 
 def embed_checked(
-    embedder: Embedder, ids: Sequence[Id], sources: Sequence[str] | None, dimension: int
+    embedder: Embedder, ids: Sequence[Id], sources: Sequence[str] | None, dimension: int | None
 ) -> Vectors:
     """The vectors (n, dimension) of `ids`, or an error about the first of them that is no good.
+
+    Any dimension will do where none is asked for.
 
     >>> class Lengths:
     ...     name, needs_source = "lengths", True
@@ -55,7 +57,7 @@ def embed_checked(
     if embedder.needs_source:
         _check_sources(embedder, ids, sources)
     if not len(ids):
-        return np.empty((0, dimension), np.float32)
+        return np.empty((0, dimension or 0), np.float32)
     vectors = _as_array(embedder, embedder.embed(ids, sources))
     if vectors.ndim != 2 or len(vectors) != len(ids):
         shape = " × ".join(map(str, vectors.shape)) or "a single number"
@@ -64,7 +66,7 @@ def embed_checked(
             where=embedder.name,
             step="it has to give one row for each item, in their order",
         )
-    if vectors.shape[1] != dimension:
+    if dimension is not None and vectors.shape[1] != dimension:
         raise EmbedderError(
             f"the vector of item {shortened(ids[0])} has {vectors.shape[1]} dimensions "
             f"where the upgrade's new model has {dimension}",

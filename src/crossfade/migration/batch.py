@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crossfade.badrows import bad_rows
 from crossfade.files.arrow import to_arrow
 from crossfade.migration.columns import (
     KNOWN,
@@ -26,7 +25,7 @@ from crossfade.migration.columns import (
     State,
 )
 from crossfade.stores import TOKEN, Column, Id, Store
-from crossfade.stores.rows import id_list, matrix
+from crossfade.stores.rows import id_list, matrix, unusable
 
 Flags = NDArray[np.bool_]
 _READ = tuple(name for name in KNOWN if name != SUM)
@@ -233,13 +232,6 @@ class Batch:
 
     def _valid(self, column: str) -> Flags:
         return np.asarray(self.rows[column].is_valid().to_numpy(zero_copy_only=False))
-
-
-def unusable(column: pa.Array, vectors: NDArray[np.float32]) -> Flags:
-    """Rows of a vector column, and of the same as a matrix, that nothing can be made of."""
-    out = ~column.is_valid().to_numpy(zero_copy_only=False)
-    out[list(bad_rows(vectors))] = True
-    return np.asarray(out)
 
 
 def _equal(column: pa.Array, value: str) -> Flags:

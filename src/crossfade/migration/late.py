@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from crossfade.migration.batch import unusable
 from crossfade.migration.columns import STATE
 from crossfade.stores import Id, Store
-from crossfade.stores.rows import id_list, matrix
+from crossfade.stores.rows import id_list, matrix, unusable
 
 NAMED = 10
 # The first look of a searcher: rows that cannot have a vector are passed over a few at a time.

@@ -11,34 +11,19 @@ import json
 import numpy as np
 
 from crossfade.errors import BadInput
-from crossfade.migration.batch import unusable
 from crossfade.migration.columns import NEW, STATE, VECTOR
 from crossfade.search.calibration import FEWEST, Sample
 from crossfade.stores import Id, Store
-from crossfade.stores.rows import id_list, matrix
+from crossfade.stores.rows import matrix, unusable
+from crossfade.stores.sampling import draw_ids
 
 KEY = "sample"
 ROWS = 1000
-_AT_ONCE = 100_000
-
-
-def draw_ids(store: Store, rows: int = ROWS, seed: int = 0) -> list[Id]:
-    """Ids of so many rows, each as likely as the others."""
-    rng = np.random.default_rng(seed)
-    kept: list[Id] = []
-    marks = np.empty(0)
-    for batch in store.stream([], size=_AT_ONCE):
-        # The rows of the smallest random numbers, whatever the number of rows turns out to be.
-        ids = [*kept, *id_list(batch[store.id])]
-        marks = np.concatenate([marks, rng.random(len(batch))])
-        first = np.argsort(marks, kind="stable")[:rows]
-        kept, marks = [ids[i] for i in first], marks[first]
-    return kept
 
 
 def keep_sample(store: Store) -> None:
     """Draw a sample and write down which rows it is of."""
-    store.put(KEY, json.dumps(draw_ids(store)))
+    store.put(KEY, json.dumps(draw_ids(store, ROWS)))
 
 
 def read_sample(store: Store, *, filled: bool) -> Sample:
@@ -47,7 +32,7 @@ def read_sample(store: Store, *, filled: bool) -> Sample:
     ids: list[Id] = [] if text is None else json.loads(text)
     found = _read(store, ids, filled)
     if len(found.old) < min(FEWEST, store.describe().rows):
-        found = _read(store, draw_ids(store), filled)
+        found = _read(store, draw_ids(store, ROWS), filled)
     if not len(found.old):
         raise BadInput(
             "has no rows to bring scores to one scale by",

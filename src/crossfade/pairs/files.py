@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,8 @@ SideName = Literal["old", "new"]
 Vectors = NDArray[np.float32]
 Place = str | Path
 """A file, or FILE:NAME for one array of it."""
+LOG = ("log_old", "log_new")
+"""Queries of a log in a file of pairs: they have no label, and are learned from like the rows."""
 _BATCH_BYTES = 32 << 20
 
 
@@ -55,6 +58,29 @@ def side_in_file(name: SideName, path: Path, column: str | None) -> PairSide:
     source = open_source(path, column)
     said = " ".join(filter(None, (source.column, source.metadata.get("model"))))
     return PairSide(name, str(path), source.rows, source.dim, source.dtype, source.vectors, said)
+
+
+def joined(first: PairSide, second: PairSide) -> PairSide:
+    """The rows of both, one after the other, under the name of the first."""
+    if first.dim != second.dim:
+        raise BadInput(
+            f"'{first.said}' has {first.dim} dimensions and '{second.said}' {second.dim}",
+            where=first.where,
+            step="embed both with the same model",
+        )
+
+    def vectors(size: int) -> Iterator[NDArray[Any]]:
+        rest: NDArray[Any] | None = None
+        for piece in chain(first.vectors(size), second.vectors(size)):
+            block = piece if rest is None else np.concatenate([rest, piece])
+            if len(block) >= size:
+                yield block[:size]
+                block = block[size:]
+            rest = block if len(block) else None
+        if rest is not None:
+            yield rest
+
+    return replace(first, rows=first.rows + second.rows, vectors=vectors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +122,16 @@ def find_in_one(
     # Labels may be left out of a file, but not once the caller has named them.
     if place is None and (labels_name in present or labels_name != "labels"):
         place = (path, labels_name)
-    return Found(
+    found = Found(
         str(path),
         side_in_file("old", path, old_name),
         side_in_file("new", path, new_name),
         _labels(place) if use_labels else None,
     )
+    if found.labels is None and (old_name, new_name) == ("old", "new") and present.issuperset(LOG):
+        log = side_in_file("old", path, LOG[0]), side_in_file("new", path, LOG[1])
+        return replace(found, old=joined(found.old, log[0]), new=joined(found.new, log[1]))
+    return found
 
 
 def find_in_several(

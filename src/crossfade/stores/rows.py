@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput
 from crossfade.files.arrow import is_vector_type
 from crossfade.stores.contract import Id
@@ -42,6 +43,18 @@ def _ragged(column: pa.Array) -> NDArray[np.float32]:
         raise BadInput(f"vectors of {' and '.join(map(str, sorted(lengths)))} dimensions")
     dim = lengths.pop() if lengths else 0
     return np.array([[0.0] * dim if row is None else row for row in rows], np.float32)
+
+
+def unusable(column: pa.Array, vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Rows of a vector column, and of the same as a matrix, that nothing can be made of.
+
+    >>> column = pa.array([[1.0, 2.0], None, [0.0, 0.0]], pa.list_(pa.float32(), 2))
+    >>> unusable(column, matrix(column)).tolist()
+    [False, True, True]
+    """
+    out = ~column.is_valid().to_numpy(zero_copy_only=False)
+    out[list(bad_rows(vectors))] = True
+    return np.asarray(out)
 
 
 def id_list(column: pa.Array) -> list[Id]:
