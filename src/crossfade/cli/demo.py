@@ -78,10 +78,10 @@ def _print_texts(story: Story, output: Path) -> None:
             typer.echo(_command(command))
     typer.echo("")
     table = Table(title=f"{story.asked} lookups at every stage", title_justify="left")
-    table.add_column("stage")
+    table.add_column("stage", no_wrap=True)
     for metric in METRICS:
         for way in WAYS:
-            table.add_column(f"{metric}\n{HEADINGS[way]}", justify="right")
+            table.add_column(f"{metric}\n{HEADINGS[way]}", justify="right", no_wrap=True)
     for name, row in cells(story):
         table.add_row(name, *row)
     PlainConsole().print(table)

@@ -18,7 +18,7 @@ Float = NDArray[np.float32]
 FILE = "texts.npz"
 OLD_MODEL, NEW_MODEL = "wordllama-l2-supercat-256", "all-MiniLM-L6-v2"
 # Lookups the upgrade is judged and planned with; the others ask the table at every stage.
-PLANNED_WITH = 200
+PLANNED_WITH = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ def load_texts() -> Texts:
 
     >>> texts = load_texts()
     >>> len(texts), len(texts.planned_with), len(texts.asked), texts.vectors.new.shape
-    (2000, 200, 400, (2000, 384))
+    (2000, 300, 300, (2000, 384))
     """
     with (
         as_file(files(__package__) / FILE) as path,

@@ -8,7 +8,7 @@ from crossfade.demo.texts.data import NEW_MODEL, OLD_MODEL
 from crossfade.demo.texts.quality import METRICS, MRR, WAYS, Quality, Stage, Way
 from crossfade.demo.texts.upgrade import BEFORE, LOOKUPS, PAIRED, TABLE, Story
 
-HEADINGS: dict[Way, str] = {"old": "old alone", "new": "new alone", "both": "both"}
+HEADINGS: dict[Way, str] = {"old": "old", "new": "new", "both": "both"}
 MISSING = "–"
 
 
@@ -23,8 +23,8 @@ A LanceDB table of {story.rows:,} texts is moved to another embedding model whil
   lookup      a query that wants one text back; {story.planned_with} judge and plan the upgrade, \
 {story.asked} others
               ask the table itself at every stage, three ways:
-  old alone   the old model's query: today's search
-  new alone   the new model's query, through the maps
+  old         the old model's query: today's search
+  new         the new model's query alone, through the maps
   both        both models' queries, their scores joined
 
 None of the texts that are looked up was learned from. In percent: mrr@10, how high up the

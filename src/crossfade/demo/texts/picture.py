@@ -32,10 +32,9 @@ def draw(story: Story) -> bytes:
             if way in stage.quality
         ]
         axis.plot(*zip(*points, strict=True), marker="o", color=COLOURS[way], lw=2.2, label=name)
-        # The higher line is named above itself, the lower one below.
-        other = {"new": "both", "both": "new"}[way]
         for x, y in points:
-            above = y >= story.stages[x].quality[other].means()[MRR]  # type: ignore[index]
+            # Away from the level of today, and from the other line.
+            above = way == "both" and y >= level
             axis.annotate(
                 f"{y:.1f}",
                 (x, y),
@@ -44,6 +43,7 @@ def draw(story: Story) -> bytes:
                 ha="center",
                 fontsize=9,
                 color=COLOURS[way],
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
             )
     axis.set_xticks(range(len(story.stages)), [stage.name for stage in story.stages])
     axis.set_xlim(-0.5, len(story.stages) - 0.5)

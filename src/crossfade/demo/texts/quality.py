@@ -46,9 +46,8 @@ class Quality:
     def values(self, metric: str) -> NDArray[np.float64]:
         """Of each lookup, in percent."""
         there = self.places > 0
-        if metric == RECALL:
-            return 100.0 * there
-        return np.asarray(np.where(there, 100.0 / np.maximum(self.places, 1), 0.0))
+        each = np.ones(len(there)) if metric == RECALL else 1 / np.maximum(self.places, 1)
+        return np.asarray(np.where(there, 100 * each, 0.0), np.float64)
 
     def means(self) -> dict[str, float]:
         return {metric: float(self.values(metric).mean()) for metric in METRICS}

@@ -50,7 +50,7 @@ EMBEDDER = "crossfade.demo.texts:embed_new"
 
 @dataclass(frozen=True)
 class Step:
-    """What was done, what came of it, and the command lines that do it; a pair has none yet."""
+    """What was done, what came of it, and the command lines that do it, where there are any."""
 
     name: str
     found: str
@@ -278,9 +278,11 @@ def _plan(telling: _Telling, upgrade: Upgrade, held: Held) -> Plan:
         warnings=[],
     )
     save_plan(telling.folder / PLAN, plan, simulation, choice, overwrite=True)
+    low = plan.lowest[MRR]
     telling.step(
         "plan",
-        f"{plan.recommendation}: {plan.reason}",
+        f"{plan.recommendation}: {plan.reason}; promised is a lowest point of "
+        f"{low['against_today']:+.1f} [{low['ci95'][0]:+.1f}, {low['ci95'][1]:+.1f}] against today",
         f"crossfade plan {UPGRADE} {HELD} -o {PLAN} --optimize {MRR} --items {rows} "
         f"--seed {telling.seed} --overwrite",
     )
@@ -361,4 +363,4 @@ def _backfill(telling: _Telling, migration: Migration, embedder: CallableEmbedde
 
 def _save(path: Path, **arrays: NDArray[Any]) -> None:
     with replacing(path, overwrite=True) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
