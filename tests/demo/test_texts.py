@@ -138,8 +138,8 @@ def test_both_loses_little_on_the_way_and_the_end_is_above_today(ran: Ran) -> No
     # B of so few pairs is weak, and the three tenths it counts cost about two points at the start.
     assert at_first["mrr@10"] > today - 2.5
     assert at_last["mrr@10"] > today + 5
-    for stage in STAGES[1:-1]:
-        assert ran.at(stage, "both")["mrr@10"] > ran.at(stage, "new")["mrr@10"]
+    for stage in STAGES[1:-2]:
+        assert ran.at(stage, "both")["mrr@10"] > ran.at(stage, "new")["mrr@10"] + 3
     assert ran.at("started", "new")["mrr@10"] < ran.at("today", "old")["mrr@10"] - 10
     assert ran.at("finished", "new")["mrr@10"] > ran.at("today", "old")["mrr@10"] + 5
 
