@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test lint format bench experiments clean
 
-# What a newcomer runs first: the whole story on data made in seconds, no download.
+# What a newcomer runs first: a table of texts upgraded while it is searched, no download, no torch.
 demo: $(VENV)/demo.stamp
 	$(BIN)/crossfade demo -o demo
 

@@ -39,8 +39,8 @@ class Weights:
 
     filled_old: float = 0.5
     filled_new: float = 0.5
-    other_old: float = 0.7
-    other_backward: float = 0.3
+    other_old: float = 0.8
+    other_backward: float = 0.2
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,7 +62,7 @@ def test_ranks_are_those_of_a_brute_force_over_every_row(app, texts, tmp_path):
     dim = gallery.shape[1]
     mixed = 0.3 * unit(queries["B(new)"][:, :dim]) + 0.7 * unit(asked["old"])
     by_hand = {
-        "both/old": 0.7 * z(asked["old"]) + 0.3 * z(queries["B(new)"]),
+        "both/old": 0.8 * z(asked["old"]) + 0.2 * z(queries["B(new)"]),
         "blend/old": products(mixed, gallery),
     }
     for case in (*STORED, *by_hand):

@@ -34,7 +34,7 @@ def by_hand(world, texts, shared, filled, text, lifted) -> tuple[dict, list]:
 
     everyone = np.arange(len(keys))
     by_old, by_backward = z(cosines(old, ask_old), everyone), z(cosines(old, on_old), everyone)
-    score = 0.7 * by_old + 0.3 * by_backward
+    score = 0.8 * by_old + 0.2 * by_backward
     second = by_backward
     if lifted:
         rows = np.array([shared[key] for key in keys])
@@ -49,7 +49,7 @@ def by_hand(world, texts, shared, filled, text, lifted) -> tuple[dict, list]:
 
 def asked(world, searcher, text, **more) -> list:
     old, new = world.models.old([text])[0], world.models.new([text])[0]
-    return [hit.id for hit in searcher.search(new, old=old, **more)]
+    return [hit.id for hit in searcher.search(new, old=old, **({"ask": "both"} | more))]
 
 
 def test_before_anything_is_lifted(world, migration):

@@ -1,8 +1,7 @@
-"""`crossfade demo`: the whole story on data made in seconds."""
+"""`crossfade demo`: a table of texts upgraded while it is searched; or digits, and what B does."""
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,55 +12,127 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from crossfade.cli.output import PlainConsole
+from crossfade.cli.output import STDOUT, PlainConsole, write_json
 
 if TYPE_CHECKING:
-    from crossfade.demo import Story
+    from crossfade.demo.digits import Story as DigitsStory
+    from crossfade.demo.texts import Story
+
+WIDTH = 84
 
 
 def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder for what the demo makes.")
     ] = Path("demo"),
+    digits: Annotated[
+        bool,
+        typer.Option(
+            "--digits", help="Handwritten digits in place of texts: what each kind of B does."
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Report as JSON; '-' is stdout.")
     ] = None,
 ) -> None:
-    """See an upgrade at work on handwritten digits: a table, a picture, no download."""
+    """See two thousand texts move to a new model while they are searched: no download."""
     # Here, not at the top: no other command should wait for the files' libraries.
-    from crossfade.demo import tell
-    from crossfade.demo.folder import check_folder, check_writable, fill
+    from crossfade.demo.folder import check_writable
 
-    # Before the work, not after it.
-    check_folder(output)
-    if json_file not in (None, "-"):
+    if json_file not in (None, STDOUT):
         target = Path(str(json_file))
         if target.resolve().parent != output.resolve():
             check_writable(target, target.parent)
+    (_digits if digits else _texts)(output, seed, json_file)
+
+
+def _texts(output: Path, seed: int, json_file: str | None) -> None:
+    from crossfade.demo.folder import made
+    from crossfade.demo.texts import tell
+    from crossfade.demo.texts.folder import check_folder, clear, fill
+
+    # Before the work, not after it.
+    check_folder(output)
+    with made(output):
+        clear(output)
+        with _progress() as report:
+            story = tell(output, seed, report)
+        fill(output, story)
+    if not write_json(story.record(), json_file):
+        _print_texts(story, output)
+
+
+def _print_texts(story: Story, output: Path) -> None:
+    from crossfade.demo.texts.folder import CARD, FILES, PICTURE, TABLES
+    from crossfade.demo.texts.narration import HEADINGS, again, cells, explanation, opening
+    from crossfade.demo.texts.quality import METRICS, WAYS
+
+    typer.echo(opening(story))
+    for number, step in enumerate(story.steps, 1):
+        typer.echo("")
+        typer.echo(
+            textwrap.fill(f"{number}. {step.name}: {step.found}", WIDTH, subsequent_indent="   ")
+        )
+        for command in step.commands:
+            typer.echo(_command(command))
+    typer.echo("")
+    table = Table(title=f"{story.asked} lookups at every stage", title_justify="left")
+    table.add_column("stage", no_wrap=True)
+    for metric in METRICS:
+        for way in WAYS:
+            table.add_column(f"{metric}\n{HEADINGS[way]}", justify="right", no_wrap=True)
+    for name, row in cells(story):
+        table.add_row(name, *row)
+    PlainConsole().print(table)
+    typer.echo("")
+    for line in explanation(story):
+        typer.echo(textwrap.fill(f"- {line}", WIDTH, subsequent_indent="  "))
+    named = (PICTURE, CARD, *(name for name in FILES if name not in (PICTURE, CARD)))
+    files = ", ".join((*named, *TABLES, "upgrade", "plan"))
+    typer.echo("")
+    typer.echo(textwrap.fill(f"written to {output}: {files}", WIDTH, subsequent_indent="  "))
+    typer.echo(textwrap.fill(again(), WIDTH))
+    typer.echo(f"took {story.seconds:.0f} s")
+
+
+def _command(line: str) -> str:
+    """A command line, broken before an option where it is long, as a shell takes it."""
+    first, *more = line.split(" --")
+    out = [f"   $ {first}"]
+    for option in more:
+        if len(out[-1]) + len(option) + 5 > WIDTH:
+            out[-1] += " \\"
+            out.append(f"       --{option}")
+        else:
+            out[-1] += f" --{option}"
+    return "\n".join(out)
+
+
+def _digits(output: Path, seed: int, json_file: str | None) -> None:
+    from crossfade.demo.digits import tell
+    from crossfade.demo.digits.folder import FILES, fill
+    from crossfade.demo.folder import check_folder
+
+    # Before the work, not after it.
+    check_folder(output, FILES)
     with _progress() as report:
         story = tell(seed, report)
     fill(output, story)
-    if json_file == "-":
-        typer.echo(json.dumps(story.record()))
-        return
-    if json_file is not None:
-        from crossfade.files import replacing
-
-        with replacing(Path(json_file), overwrite=True) as temporary:
-            temporary.write_text(json.dumps(story.record(), indent=2) + "\n", encoding="utf-8")
-    _print(story, output)
+    if not write_json(story.record(), json_file):
+        _print_digits(story, output)
 
 
-def _print(story: Story, output: Path) -> None:
-    from crossfade.demo.folder import PAIRS, PICTURE, TABLE, TEST, UPGRADE
-    from crossfade.demo.narration import AFTER, BEFORE, explanation, opening, picture
+def _print_digits(story: DigitsStory, output: Path) -> None:
+    from crossfade.demo.digits.folder import PAIRS, PICTURE, TABLE, TEST
+    from crossfade.demo.digits.narration import AFTER, BEFORE, explanation, opening, picture
+    from crossfade.demo.folder import UPGRADE
 
     rows = len(story.test.labels)
     typer.echo(opening(len(story.train.labels), rows, story.guessing))
     console = PlainConsole()
-    console.print(_table("before the upgrade", BEFORE, story.cases))
-    console.print(_table("with the upgrade", AFTER, story.cases))
+    console.print(_digits_table("before the upgrade", BEFORE, story.cases))
+    console.print(_digits_table("with the upgrade", AFTER, story.cases))
     typer.echo("")
     for line in explanation(story.cases, rows, story.guessing).splitlines():
         typer.echo(textwrap.fill(line, 84, subsequent_indent="   "))
@@ -79,8 +150,8 @@ and with your own embeddings (arrays old and new, labels if you have them):
       crossfade apply upgrade queries.npy mapped.npy --direction backward""")
 
 
-def _table(title: str, cases: tuple[str, ...], scores: dict[str, dict[str, float]]) -> Table:
-    from crossfade.demo.narration import MEANING
+def _digits_table(title: str, cases: tuple[str, ...], scores: dict[str, dict[str, float]]) -> Table:
+    from crossfade.demo.digits.narration import MEANING
 
     table = Table(title=title, title_justify="left")
     table.add_column("Query/Gallery", min_width=13)

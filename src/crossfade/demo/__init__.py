@@ -1,8 +1,2 @@
-"""The story of the paper's Figure 3, on digits that come with scikit-learn: no download.
-
-digits → network → (upgrade, measure) and (spaces → picture) → story → folder; narration tells it.
-"""
-
-from crossfade.demo.story import Story, tell
-
-__all__ = ["Story", "tell"]
+"""A newcomer's first minute, with nothing downloaded: `texts` upgrades a table of real texts while
+it is searched; `digits` shows what each kind of backward map does to a space."""

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from crossfade.demo.digits import Images
+from crossfade.demo.digits.images import Images
 from crossfade.solvers.device import seeded
 
 Embed = Callable[[NDArray[np.float32]], NDArray[np.float32]]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crossfade.demo.spaces import Spaces
+    from crossfade.demo.digits.spaces import Spaces
 
 Scores = Mapping[str, Mapping[str, float]]
 

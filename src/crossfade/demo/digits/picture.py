@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.demo.digits import CLASSES, SEEN
-from crossfade.demo.spaces import LAMBDA, Spaces
+from crossfade.demo.digits.images import CLASSES, SEEN
+from crossfade.demo.digits.spaces import LAMBDA, Spaces
 
 WIDTH, HEIGHT, DPI = 16.0, 4.6, 120
 # Five hues that stay apart for colour-blind eyes (after Okabe and Ito). Digits d and d + 5 share

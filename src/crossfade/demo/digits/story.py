@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.demo.digits import CLASSES, SEEN, Images, load_images
-from crossfade.demo.measure import guessing, measure
-from crossfade.demo.spaces import Spaces, map_spaces
+from crossfade.demo.digits.images import CLASSES, SEEN, Images, load_images
+from crossfade.demo.digits.measure import guessing, measure
+from crossfade.demo.digits.spaces import Spaces, map_spaces
 from crossfade.errors import MissingExtra
 from crossfade.upgrade import Upgrade
 
@@ -73,7 +73,7 @@ def tell(seed: int = 0, report: Report = lambda what, done, total: None) -> Stor
         ("matplotlib", "matplotlib"),
     ):
         if find_spec(module) is None:
-            raise MissingExtra(package, extra="demo", need="the demo")
+            raise MissingExtra(package, extra="digits", need="the demo on digits")
     images = load_images(seed)
     first, second = (int(s) for s in np.random.SeedSequence(seed).generate_state(2, np.uint32))
     with _one_thread():
@@ -119,7 +119,7 @@ def _embed(
     report: Report,
 ) -> tuple[Embedded, Embedded]:
     """Train the old model on some digits, the new one on all; embed all images with both."""
-    from crossfade.demo.network import train_network
+    from crossfade.demo.digits.network import train_network
 
     models = []
     for name, classes, seed in (("old", SEEN, seeds[0]), ("new", CLASSES, seeds[1])):

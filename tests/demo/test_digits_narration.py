@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from crossfade.cases import CASES
-from crossfade.demo.measure import guessing
-from crossfade.demo.narration import AFTER, BEFORE, MEANING, explanation
+from crossfade.demo.digits.measure import guessing
+from crossfade.demo.digits.narration import AFTER, BEFORE, MEANING, explanation
 
 GOOD = {
     "old/old": 70.0,

@@ -1,4 +1,4 @@
-"""`crossfade demo`, run for real: what it prints, what it leaves behind, and that it is true."""
+"""`crossfade demo --digits`, run for real: what it prints and leaves, and that it is true."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Ran:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     cwd = tmp_path_factory.mktemp("demo")
-    done = crossfade("demo", cwd=cwd)
+    done = crossfade("demo", "--digits", cwd=cwd)
     assert done.returncode == 0, done.stderr
     return Ran(cwd, done.stdout, done.stderr)
 
@@ -155,14 +155,15 @@ def test_the_commands_it_names_next_work(ran: Ran) -> None:
 
 
 def test_a_second_run_replaces_the_files_and_tells_the_same_story(ran: Ran, tmp_path: Path) -> None:
+    from crossfade.demo.digits.folder import FILES as REPLACED
     from crossfade.demo.folder import check_folder
 
     folder = tmp_path / "demo"
     folder.mkdir()
     (folder / "mine.txt").write_text("kept")
     (folder / "demo.json").write_text("{}")
-    check_folder(folder)
-    done = crossfade("demo", "--json", "-", cwd=tmp_path)
+    check_folder(folder, REPLACED)
+    done = crossfade("demo", "--digits", "--json", "-", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ran.record
     assert json.loads((folder / "demo.json").read_text(encoding="utf-8")) == ran.record
@@ -186,7 +187,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     (tmp_path / "a-file").write_text("mine")
     (tmp_path / "other" / "upgrade").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
-    done = crossfade("demo", *arguments, cwd=tmp_path)
+    done = crossfade("demo", "--digits", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert cause in done.stderr and "→" in done.stderr
     assert "training" not in done.stderr and done.stdout == ""
@@ -196,9 +197,9 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
 def test_a_disk_that_fills_up_leaves_no_folder(
     ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from crossfade.demo import folder
-    from crossfade.demo.spaces import map_spaces
-    from crossfade.demo.story import Embedded, Story
+    from crossfade.demo.digits import folder
+    from crossfade.demo.digits.spaces import map_spaces
+    from crossfade.demo.digits.story import Embedded, Story
 
     train, test = (Embedded(**ran.arrays(name)) for name in ("pairs.npz", "test.npz"))
     flat = [(rows.old[:, :2], rows.new[:, :2]) for rows in (train, test)]
@@ -219,8 +220,8 @@ def test_a_disk_that_fills_up_leaves_no_folder(
 def test_a_missing_extra_is_named_with_the_install_command(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from crossfade.demo import story
+    from crossfade.demo.digits import story
 
     monkeypatch.setattr(story, "find_spec", lambda name: None if name == package else object())
-    with pytest.raises(BadInput, match=r"pip install 'crossfade\[demo\]'"):
+    with pytest.raises(BadInput, match=r"pip install 'crossfade\[digits\]'"):
         story.tell()
