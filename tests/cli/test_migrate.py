@@ -223,7 +223,7 @@ def planned(crossfade, models, upgrade, *options, texts=None):
 
 
 def test_start_refuses_a_plan_that_begins_below_today(shop, crossfade, models, astray, tmp_path):
-    plan = planned(crossfade, models, astray, "--optimize", "mAP", "--start", "old")
+    plan = planned(crossfade, models, astray, "--optimize", "mAP", "--start", "old", "--ask", "new")
     # Filling everything would be well worth it, so the plan itself says nothing against it.
     assert plan["recommendation"] != "do not upgrade"
     now, today = plan["quality"]["mAP"]["at 0 %"], plan["quality"]["mAP"]["old/old"]
