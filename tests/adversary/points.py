@@ -96,6 +96,7 @@ class _Migration:
             try:
                 while not ending:
                     more: dict[str, Any] = {"every": _EVERY, "quiet": course.quiet}
+                    more["force"] = course.force
                     if not died:
                         more |= {"die_in": step, "die_at": number, "when": self.when}
                     out = world.run(*course.left, count=True, **more)

@@ -126,6 +126,7 @@ class _Round:
             kill_after=moment if kill else math.inf,
             events=events,
             quiet=(name,) if quiet else (),
+            force=course.force,
         )
         if files:
             self.world.mode("none")

@@ -94,6 +94,9 @@ class World:
 
     def __init__(self, harness: Harness, seed: int, number: int, after: After, point: int) -> None:
         self.harness, self.seed, self.after = harness, seed, after
+        # Two in a row, for every other table is indexed.
+        self.forced = number // 2 % 2 == 1
+        """Whether `finish` is forced."""
         self.where = {"repeat": f"python -m tests.adversary {harness.kind} --seed {seed}"}
         """What it takes to see it again."""
         # Another application at every crash point.
