@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from crossfade.errors import StoreError
@@ -185,10 +185,11 @@ class Points:
                 self.client.delete_payload(self.collection, list(fields), some)
                 self.client.delete_vectors(self.collection, list(vectors), some)
 
-    def copy(self, source: str, target: str) -> None:
-        """Give all points that have the vector `source` the same as `target`."""
+    def copy(self, source: str, target: str, wanted: Callable[[Any], bool]) -> None:
+        """Give all points that are wanted the vector `source` as `target`, unless they have one."""
         for page in self.all():
-            found = {record.id: vector_of(record, source) for record in page}
+            there = [record for record in page if vector_of(record, target) is None]
+            found = {record.id: vector_of(record, source) for record in there if wanted(record)}
             self.update({key: ({target: v}, {}) for key, v in found.items() if v is not None})
 
 
