@@ -172,7 +172,7 @@ def copy_in(connection: Any, table: str, ids: np.ndarray, rows: np.ndarray) -> N
             copy.write(data)
 
 
-def limits(home: Postgres, place: str, old: np.ndarray, new: np.ndarray) -> dict[str, float]:
+def limits(home: Postgres, place: str, old: np.ndarray) -> dict[str, float]:
     """Seconds of what the server does by itself; `upsert` is for one row."""
     name, dim, ids = place.rsplit("#", 1)[1], old.shape[1], np.arange(len(old))
     memory = f"SET maintenance_work_mem = '{len(old) * (4 * dim + 700) // 1024 + 65536}kB'"
@@ -187,8 +187,11 @@ def limits(home: Postgres, place: str, old: np.ndarray, new: np.ndarray) -> dict
         run(f"CREATE TEMP TABLE coming (id bigint, v vector({dim}))")
         some = np.random.default_rng(1).choice(ids, min(UPSERTED, len(ids)), replace=False)
 
+        near = old[some] + 0.02 * np.random.default_rng(2).normal(size=(len(some), dim))
+
         def upsert() -> None:
-            copy_in(connection, "coming", some, new[some])
+            # Of the same space, where new vectors are near the ones they replace.
+            copy_in(connection, "coming", some, np.asarray(near, np.float32))
             run(
                 "INSERT INTO bare SELECT id, v FROM coming "
                 "ON CONFLICT (id) DO UPDATE SET v = EXCLUDED.v"
@@ -221,8 +224,8 @@ class Line:
     peak: float = 0.0
 
 
-def measure_steps(home: Postgres, setting: Setting, old: np.ndarray, new: np.ndarray) -> list[Line]:
-    bare = limits(home, setting.place, old, new)
+def measure_steps(home: Postgres, setting: Setting, old: np.ndarray) -> list[Line]:
+    bare = limits(home, setting.place, old)
     with migration_of(setting) as step:
         done = {name: step(name) for name in STEPS}
     forward, backfill, finish = (done[name] for name in ("forward", "backfill", "finish"))
@@ -369,13 +372,13 @@ def measure_traffic(
     process = SPAWN.Process(target=application, args=words, daemon=True)
     log = Path(str(home.server.pgdata)) / "log"
     with migration_of(setting) as step:
+        done = {"start": step("start")}
         process.start()
         time.sleep(5.0)  # Until its imports are over.
         size, deadlocks, begin = log.stat().st_size, count_deadlocks(home), time.monotonic()
         time.sleep(control)
-        done: dict[str, Done] = {}
         end = time.monotonic()
-        for name in STEPS:
+        for name in STEPS[1:]:
             if name == "finish":
                 long.set()
             done[name] = step(name)
@@ -458,8 +461,7 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         old = vectors(chosen.rows, seed=2, dim=chosen.dim)
-        new = turned(old)
-        np.save(folder / "new.npy", new)
+        np.save(folder / "new.npy", turned(old))
         upgrade = fitted(folder, "affine", dim=chosen.dim)
         plan = plan_for(folder, upgrade, chosen.rows, dim=chosen.dim)
         others = vectors(200, seed=5, dim=chosen.dim)
@@ -475,8 +477,7 @@ def main(arguments: list[str]) -> None:
 
             if chosen.only != "traffic":
                 turns = [
-                    measure_steps(home, setting(gentle=False), old, new)
-                    for _ in range(chosen.turns)
+                    measure_steps(home, setting(gentle=False), old) for _ in range(chosen.turns)
                 ]
                 show_steps(turns)
                 print(flush=True)
