@@ -170,6 +170,15 @@ class World:
             here.act(mode)
         here.close()
 
+    def act_while_dead(self, times: int, step: str) -> None:
+        """The same when that step was killed.
+
+        Local mode drops vectors point by point. In the midst of it nobody can tell those that the
+        application has taken away since, and Qdrant's users are told not to (docs/reliability.md).
+        """
+        in_midst = self.harness.kind == "qdrant" and step == "finish"
+        self.act(times, "keeping" if in_midst else "all")
+
     def search(self) -> None:
         """Every row that nobody touches is searched now, while nobody migrates."""
         if self.harness.apart:

@@ -244,6 +244,8 @@ class QdrantStore:
     ) -> list[Hit]:
         from qdrant_client import models
 
+        if column != self.vector and self._is_leaving():
+            column = self.vector
         kept = condition(where, self._points.has_field)
         if missing is not None:
             kept.append(self._missing(missing))
@@ -315,8 +317,8 @@ class QdrantStore:
             self._real = self.vector
             shared, added = vectors[column], self._state.columns()
             self._points.create_vector(self.vector, shared.size, shared.distance)
-            # A vector without bookkeeping is what a write that was cut short has left.
-            self._points.copy(column, self.vector, lambda point: self._is_written(point, added))
+            fields = [name for name, one in added.items() if one.kind != "vector"]
+            self._points.move(column, self.vector, fields)
             self._state.put(_COPIED, self.vector)
         self.drop_columns([column, *drop])
         for key in (_PROMOTING, _LEAVING, _COPIED):
@@ -417,18 +419,21 @@ class QdrantStore:
     def close(self) -> None:
         self._place.close()
 
+    def _is_leaving(self) -> bool:
+        """Whether the shared vector may have lost points already; the promoted one has them all.
+
+        A server drops a vector in one step. Local mode does it point by point, and is asked here.
+        """
+        return self._place.folder is not None and self._state.get(_COPIED) is not None
+
     def _called(self, column: str) -> str:
         """Qdrant's own name of a vector."""
         return self._real if column == self.vector else column
 
-    def _is_written(self, record: Any, added: Mapping[str, Column]) -> bool:
-        """Whether a point has its bookkeeping; if not, it was not written whole."""
-        fields = [name for name, column in added.items() if column.kind != "vector"]
-        return any(name in (record.payload or {}) for name in fields)
-
     def _written(self, record: Any, added: Mapping[str, Column]) -> Any:
-        """A point, without its added vector if that was not written whole."""
-        if self._is_written(record, added):
+        """A point without its added vector if it has no bookkeeping: it was not written whole."""
+        fields = [name for name, column in added.items() if column.kind != "vector"]
+        if any(name in (record.payload or {}) for name in fields):
             return record
         return record.model_copy(update={"vector": {}})
 

@@ -228,3 +228,70 @@ def test_reading_a_vector_that_is_gone_for_the_moment_is_a_store_error(folder, c
             reading()
     other.close()
     store.close()
+
+
+def test_a_store_that_was_opened_while_the_vector_was_away_finds_it_again(
+    folder, client, monkeypatch
+):
+    fill(client, {"vector": params()}, name="vector")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    rows = written(range(6))
+    store.write(rows)
+    promoted_until(store, client, monkeypatch, "create_vector_name")
+    other = open_store(f"qdrant:{folder}#items")
+    store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    query = matrix(rows["crossfade_vector"])[3]
+    assert other.search(query, column="vector", k=1)[0].id == 3
+    other.close()
+    store.close()
+
+
+def test_searches_go_by_the_promoted_vector_while_the_shared_one_is_dropped(
+    folder, client, monkeypatch
+):
+    fill(client, {"text": params()}, name="text")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    rows = written(range(6))
+    store.write(rows)
+    real = client.delete_vector_name
+
+    def cut(collection, name):
+        if name == "crossfade_vector":
+            # Point by point, and cut off after the first.
+            client.delete_vectors(collection, [name], [3])
+            raise KeyboardInterrupt
+        return real(collection, name)
+
+    monkeypatch.setattr(client, "delete_vector_name", cut)
+    with pytest.raises(KeyboardInterrupt):
+        store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    monkeypatch.undo()
+    query = matrix(rows["crossfade_vector"])[3]
+    assert store.search(query, column="crossfade_vector", k=1)[0].id == 3
+    store.close()
+
+
+def test_a_new_vector_that_the_application_took_away_meanwhile_does_not_come_back(
+    folder, client, monkeypatch
+):
+    fill(client, {"text": params()}, name="text")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    store.write(written(range(6)))
+    real = client.upsert
+
+    def cut(collection, points, **named):
+        if points[0].payload.get("key") == "copied":
+            raise KeyboardInterrupt
+        return real(collection, points, **named)
+
+    monkeypatch.setattr(client, "upsert", cut)
+    with pytest.raises(KeyboardInterrupt):
+        store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    monkeypatch.undo()
+    client.delete_vectors("items", ["text"], [4])
+    store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    assert store.read([4], ["text"])["text"].null_count == 1
+    store.close()
