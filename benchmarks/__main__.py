@@ -15,6 +15,7 @@ NAMES = (
     "backfill",
     "order",
     "migrate",
+    "steps",
     "late",
     "text",
     "asking",

@@ -24,6 +24,17 @@ def machine() -> str:
     return f"{model}, {cores} cores, Python {platform.python_version()}, numpy {np.__version__}"
 
 
+def clear_peak() -> None:
+    """The peak of this process's memory starts again from here."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory() -> float:
+    """The most this process has had in memory, in MB."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) / 1024
+
+
 def alternate(
     ours: Callable[[], object], peer: Callable[[], object], repeats: int
 ) -> tuple[float, float, float]:

@@ -35,24 +35,24 @@ from crossfade.cli.gently import SHARE, give_way
 from crossfade.migration import Migration, Searcher, Wanted, open_migrating
 
 
-def vectors(rows: int, seed: int) -> np.ndarray:
+def vectors(rows: int, seed: int, dim: int = DIM) -> np.ndarray:
     """Around a mean and in clusters, as embeddings are."""
     rng = np.random.default_rng(seed)
-    centres = np.random.default_rng(7).normal(size=(200, DIM)) + 1.5
-    out = centres[rng.integers(200, size=rows)] + 0.7 * rng.normal(size=(rows, DIM))
+    centres = np.random.default_rng(7).normal(size=(200, dim)) + 1.5
+    out = centres[rng.integers(200, size=rows)] + 0.7 * rng.normal(size=(rows, dim))
     return (out / np.linalg.norm(out, axis=1, keepdims=True)).astype(np.float32)
 
 
 def turned(old: np.ndarray) -> np.ndarray:
     """The new model: another orientation of the same space."""
     rng = np.random.default_rng(3)
-    turn = np.linalg.qr(rng.normal(size=(DIM, DIM)))[0]
+    turn = np.linalg.qr(rng.normal(size=(old.shape[1], old.shape[1])))[0]
     new = old @ turn + 0.02 * rng.normal(size=old.shape)
     return np.asarray(new, np.float32)
 
 
-def fitted(folder: Path, forward_map: str) -> Path:
-    old = vectors(4000, seed=1)
+def fitted(folder: Path, forward_map: str, dim: int = DIM) -> Path:
+    old = vectors(4000, seed=1, dim=dim)
     labels = np.arange(4000) % 50
     settings: dict[str, Any] = {"solver": "closed_form"}
     if forward_map == "mlp":
@@ -147,14 +147,14 @@ def searched(place: str, upgrade: Path, queries: np.ndarray, into: list[Any]) ->
         process.join()
 
 
-def plan_for(folder: Path, upgrade: Path, rows: int) -> Path:
+def plan_for(folder: Path, upgrade: Path, rows: int, dim: int = DIM) -> Path:
     """A plan to fill everything, in the order of the ids."""
     import subprocess
     import sys
 
     import pyarrow.parquet as pq
 
-    held = vectors(1000, seed=9)
+    held = vectors(1000, seed=9, dim=dim)
     np.savez(folder / "held.npz", old=held, new=turned(held), labels=np.arange(1000) % 50)
     command = [sys.executable, "-m", "crossfade", "plan", str(upgrade), str(folder / "held.npz")]
     command += ["-o", str(folder / "plan"), "--order", "random", "--blend", "1", "--overwrite"]

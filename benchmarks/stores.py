@@ -108,9 +108,12 @@ class Postgres:
 
     def index(self, place: str) -> None:
         """The application's own index on its vectors."""
-        self.run("SET maintenance_work_mem = '1GB'")
         name = place.rsplit("#", 1)[1]
-        self.run(f"CREATE INDEX ON {name} USING hnsw (vector vector_cosine_ops)")
+        # Of one connection, and so in one breath.
+        self.run(
+            "SET maintenance_work_mem = '1GB'; "
+            f"CREATE INDEX ON {name} USING hnsw (vector vector_cosine_ops)"
+        )
 
     def insert(self, place: str, key: int, old: np.ndarray) -> None:
         """One row, as an application adds it."""

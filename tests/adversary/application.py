@@ -17,7 +17,8 @@ from tests.adversary.history import Content, History, Log, Operation
 from tests.adversary.tables import Refused, Table, apply, open_table
 
 After = Literal["stop", "new"]
-Mode = Literal["all", "inserts", "none"]
+Mode = Literal["all", "keeping", "inserts", "none"]
+"""`keeping` takes no vector away."""
 _WEIGHTS = {
     "insert": 16,
     "vector": 13,
@@ -65,9 +66,11 @@ class Application:
         operation = None
         while operation is None:
             name = "insert"
-            if mode == "all":
+            if mode != "inserts":
                 weights = np.array(list(_WEIGHTS.values()), float)
                 name = str(self._rng.choice(list(_WEIGHTS), p=weights / weights.sum()))
+            if mode == "keeping" and name == "null":
+                continue
             operation = self._acts.get(name, lambda name=name: self._change(name))()
         number, self._number = self._number, self._number + 1
         self._log.intend(number, operation)

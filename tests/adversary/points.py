@@ -96,6 +96,7 @@ class _Migration:
             try:
                 while not ending:
                     more: dict[str, Any] = {"every": _EVERY, "quiet": course.quiet}
+                    more["force"] = course.force
                     if not died:
                         more |= {"die_in": step, "die_at": number, "when": self.when}
                     out = world.run(*course.left, count=True, **more)
@@ -116,5 +117,5 @@ class _Migration:
         step = self.point[0]
         world.where |= {"died": died, "rolled back": self.roll_back}
         self.harness.summary.points[f"{step}, rolled back" if self.roll_back else step] += 1
-        world.act(_WHILE_DEAD)
+        world.act_while_dead(_WHILE_DEAD, step)
         world.search()

@@ -73,6 +73,8 @@ class Job:
     die_at: int = 0
     when: When = "before"
     turns: Turns | None = None
+    force: bool = False
+    """Whether `finish` does without a `verify` that passed for the rows as they are."""
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Job:
@@ -102,7 +104,7 @@ class Outcome:
     """What its last step took."""
 
 
-def do(name: str, migration: Migration, plan: str) -> list[str]:
+def do(name: str, migration: Migration, plan: str, *, force: bool) -> list[str]:
     """One step, whatever was done of it before; gives the checks that failed."""
     if name == "start":
         try:
@@ -119,8 +121,7 @@ def do(name: str, migration: Migration, plan: str) -> list[str]:
         found = migration.verify()
         return [f"{check.name}: {check.detail}" for check in found.checks if check.passed is False]
     elif name == "finish":
-        # By force: with an application at work something is late at any moment.
-        migration.finish(force=True)
+        migration.finish(force=force)
     elif name == "rollback":
         migration.rollback()
     return []
@@ -156,7 +157,7 @@ def work(told: dict[str, Any]) -> None:
             at = name
             acts.begin(name)
             say(begun=name)
-            failed = do(name, migration, job.plan)
+            failed = do(name, migration, job.plan, force=job.force)
             if name == "verify":
                 say(filled=filled(migration))
             if failed:

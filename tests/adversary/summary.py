@@ -29,6 +29,8 @@ class Summary:
     """Crash points tried, by step."""
     migrations: Counter[str] = field(default_factory=Counter)
     """By how they ended."""
+    proven: int = 0
+    """Migrations that were finished without force."""
     refusals: Counter[str] = field(default_factory=Counter)
     """Steps that said no and were run again, by what they said."""
     calmed: int = 0
@@ -64,7 +66,7 @@ class Summary:
         rate = (kills or self.points.total()) / max(self.seconds, 1e-9)
         lines = [
             f"{self.store}, seed {self.seed}: {self.seconds:.0f} s, {rate:.2f} a second",
-            f"  migrations      {_counts(self.migrations)}",
+            f"  migrations      {_counts(self.migrations)}; {self.proven} finished without force",
             f"  {'kills' if kills else 'crash points':<16}{each.total()} ({_counts(each)})",
         ]
         if self.acts:

@@ -94,6 +94,9 @@ class World:
 
     def __init__(self, harness: Harness, seed: int, number: int, after: After, point: int) -> None:
         self.harness, self.seed, self.after = harness, seed, after
+        # Two in a row, for every other table is indexed.
+        self.forced = number // 2 % 2 == 1
+        """Whether `finish` is forced."""
         self.where = {"repeat": f"python -m tests.adversary {harness.kind} --seed {seed}"}
         """What it takes to see it again."""
         # Another application at every crash point.
@@ -166,6 +169,15 @@ class World:
         for _ in range(times):
             here.act(mode)
         here.close()
+
+    def act_while_dead(self, times: int, step: str) -> None:
+        """The same when that step was killed.
+
+        Local mode drops vectors point by point. In the midst of it nobody can tell those that the
+        application has taken away since, and Qdrant's users are told not to (docs/reliability.md).
+        """
+        in_midst = self.harness.kind == "qdrant" and step == "finish"
+        self.act(times, "keeping" if in_midst else "all")
 
     def search(self) -> None:
         """Every row that nobody touches is searched now, while nobody migrates."""

@@ -177,9 +177,12 @@ class Searcher:
         every = {hit.id: hit for hit in found}.values()
         hits = [hit for hit in every if hit.values[journal.vector] is not None]
         if journal.stage == "finishing" and len(hits) < len(every):
-            raise StoreError("old vectors are on their way out", where=self.store.name)
+            raise self._leaving()
         if not hits:
             return []
+        if any(len(hit.values[journal.vector]) != self.upgrade.old_dim_ for hit in hits):
+            # The columns have changed places between one question and the other.
+            raise self._leaving()
         old = np.array([hit.values[journal.vector] for hit in hits], np.float32)
         filled = np.array([lifted and hit.values[STATE] == NEW for hit in hits], bool)
         shared = np.zeros((len(hits), self.upgrade.shared_dim_), np.float32)
@@ -214,8 +217,14 @@ class Searcher:
             or now - known[0] > (_SAMPLE_AGE * self.refresh)
         ):
             found = read_sample(self.store, filled=journal.stage in LIFTED)
+            if found.old.shape[1] != self.upgrade.old_dim_:
+                raise self._leaving()
             self._sampled = known = (now, journal.stage, found)
         return known[2]
+
+    def _leaving(self) -> StoreError:
+        """What says that there is the shared column alone from here on."""
+        return StoreError("old vectors are on their way out", where=self.store.name)
 
     def _while_finishing(
         self, query: _Query, way: Asking, journal: Journal, kept: dict[str, Any]

@@ -11,8 +11,9 @@ from crossfade.stores.pgstatements import Said, Statements
 
 # pgvector's own limits for an HNSW index, by the type of the column.
 LARGEST_INDEXED = {"vector": 2000, "halfvec": 4000}
-# An index with this share of dead entries is built anew: taking them out one by one is slower.
-_DEAD, _FEW = 0.1, 1000
+# An index with this share of dead entries is built anew: taking them out one by one is slower. To
+# build it costs as much as to enter an eighth of the rows; fewer dead ones hardly cost a search.
+_DEAD, _FEW = 0.15, 1000
 _ROWS = """
     SELECT greatest(reltuples, 0)::bigint, pg_stat_get_dead_tuples(oid) FROM pg_class
     WHERE oid = to_regclass(%s)

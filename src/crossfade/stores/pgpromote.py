@@ -160,6 +160,27 @@ def _holder(pool: Pool, words: Statements) -> str:
     return f"process {pid} of {user!r} ({state}) has held it since {since:%H:%M:%S}"
 
 
+class Pace:
+    """How many rows are brought over at a time, so that they are locked for a moment only.
+
+    A row whose page has no room costs an entry in every index, a hundred times what others do, and
+    nobody can tell beforehand. So what a row has cost at most is remembered, and forgotten slowly.
+    """
+
+    FEWEST, MOST, FORGOTTEN = 10, 2000, 0.999
+
+    def __init__(self) -> None:
+        self.rows = 2 * self.FEWEST
+        self._dearest = 0.0
+
+    def measure(self, rows: int, took: float) -> None:
+        """Take note of how long a batch took."""
+        took = max(took, 1e-4)
+        self._dearest = max(self._dearest * self.FORGOTTEN, took / rows)
+        wanted = min(2.0 * self.rows, self.rows * _MOMENT / took, 2 * _MOMENT / self._dearest)
+        self.rows = int(min(self.MOST, max(self.FEWEST, wanted)))
+
+
 class _Promotion:
     """One promote on its way."""
 
@@ -179,7 +200,7 @@ class _Promotion:
         self.found = self._dependants(try_checks=True)
         self.locked: set[Id] = set()
         """Rows that somebody had locked when they were to be brought over."""
-        self.batch = 100
+        self.pace = Pace()
 
     def run(self) -> None:
         self._add_column()
@@ -320,15 +341,14 @@ class _Promotion:
         """
         brought, at = 0, 0
         while at < len(ids):
-            some = ids[at : at + self.batch]
+            some = ids[at : at + self.pace.rows]
             at += len(some)
             begin = time.monotonic()
             free, changed = self.pool.retry(partial(self._bring_some, ids=some))
             brought += changed
             self.locked.difference_update(free)
             self.locked.update(set(some) - free)
-            took = max(time.monotonic() - begin, 1e-4)
-            self.batch = int(min(2000, max(10, self.batch * min(2.0, _MOMENT / took))))
+            self.pace.measure(len(some), time.monotonic() - begin)
         return brought
 
     def _bring_some(self, connection: Connection, ids: Sequence[Id]) -> tuple[set[Id], int]:

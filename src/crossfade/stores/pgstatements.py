@@ -161,12 +161,13 @@ class Statements:
     def merge(
         self, names: Sequence[str], *, token: bool, span: tuple[Any, Any] | None = None
     ) -> Said:
-        """From staging into the table beside, where the application's row is as it was read."""
+        """From staging into the table beside, where the application's row is as it was read; in the
+        order in which rows are in staging, whatever way the server joins them."""
         fields = [sql.Identifier(name) for name in names]
         return self.say(
             "INSERT INTO {side} ({id}, {listed}) SELECT t.{id}, {taken} "
             "FROM crossfade_staging g JOIN {table} t ON t.{id} = g.{id}::{type}{within}{unchanged} "
-            "ON CONFLICT ({id}) DO UPDATE SET {sets}",
+            "ORDER BY g.ctid ON CONFLICT ({id}) DO UPDATE SET {sets}",
             listed=sql.SQL(", ").join(fields),
             taken=sql.SQL(", ").join(sql.SQL("g.{}").format(f) for f in fields),
             within=self._within("t", span),

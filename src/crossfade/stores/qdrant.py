@@ -63,8 +63,8 @@ from crossfade.stores.qdrant_vector import (
 from crossfade.stores.rows import matrix
 
 _PROMOTING = "promoting"
-# How long old vectors are, while they are promoted: it tells whether they are still there.
-_OLD_SIZE = "old_size"
+# `begun` when points lose their old vectors to us, and not to the application alone; then `gone`.
+_LEAVING = "leaving"
 _COPIED = "copied"
 _SAMPLE = 100
 # Of a collection that an application writes old vectors to all the time.
@@ -244,6 +244,8 @@ class QdrantStore:
     ) -> list[Hit]:
         from qdrant_client import models
 
+        if column != self.vector and self._is_leaving():
+            column = self.vector
         kept = condition(where, self._points.has_field)
         if missing is not None:
             kept.append(self._missing(missing))
@@ -304,19 +306,22 @@ class QdrantStore:
         # Dropping a vector is no single step everywhere: once all are copied, there is no way back
         # to where they came from.
         if column in vectors and self._state.get(_COPIED) is None:
-            if self._takes_old(column, vectors):
+            if self._takes_old(vectors):
                 whole = self._old_is_there(column, vectors)
-                self._state.put(_OLD_SIZE, str(vectors[self._real].size))
                 self._state.put(_PROMOTING, self.vector)
                 self._settle(columns, work, whole=whole)
-            self._points.delete_vector(self._real)
+                self._state.put(_LEAVING, "begun")
+            if self._state.get(_LEAVING) != "gone":
+                self._points.delete_vector(self._real)
+                self._state.put(_LEAVING, "gone")
             self._real = self.vector
-            shared = vectors[column]
+            shared, added = vectors[column], self._state.columns()
             self._points.create_vector(self.vector, shared.size, shared.distance)
-            self._points.copy(column, self.vector)
+            fields = [name for name, one in added.items() if one.kind != "vector"]
+            self._points.move(column, self.vector, fields)
             self._state.put(_COPIED, self.vector)
         self.drop_columns([column, *drop])
-        for key in (_PROMOTING, _OLD_SIZE, _COPIED):
+        for key in (_PROMOTING, _LEAVING, _COPIED):
             self._state.put(key, None)
         return self.vector
 
@@ -324,27 +329,27 @@ class QdrantStore:
         vectors = self._points.vectors()
         if column not in vectors or not self._old_is_there(column, vectors):
             raise StoreError("the old vectors are gone", where=self.name)
-        self._state.put(_PROMOTING, None)
-        self._state.put(_OLD_SIZE, None)
+        for key in (_PROMOTING, _LEAVING):
+            self._state.put(key, None)
 
-    def _takes_old(self, column: str, vectors: Mapping[str, Any]) -> bool:
+    def _takes_old(self, vectors: Mapping[str, Any]) -> bool:
         """Whether the collection still takes old vectors, promotion begun or not."""
-        if self._state.get(_PROMOTING) is None:
-            return True
-        found, size = vectors.get(self._real), self._state.get(_OLD_SIZE)
-        return found is not None and str(found.size) == size != str(vectors[column].size)
+        return self._real in vectors and self._state.get(_LEAVING) != "gone"
 
     def _old_is_there(self, column: str, vectors: Mapping[str, Any]) -> bool:
         """Whether a promotion, if there was one, was cut short before the old vectors went.
 
-        They may go point by point: one that has a shared vector and no old one tells.
+        They may go point by point: one that has a shared vector and no old one tells, once they
+        are on their way. Until then it is the application that has taken it.
         """
         from qdrant_client import models
 
         if self._state.get(_PROMOTING) is None:
             return True
-        if not self._takes_old(column, vectors):
+        if not self._takes_old(vectors):
             return False
+        if self._state.get(_LEAVING) is None:
+            return True
         gone = models.Filter(
             must=[models.HasVectorCondition(has_vector=column)],
             must_not=[models.HasVectorCondition(has_vector=self._real)],
@@ -414,6 +419,13 @@ class QdrantStore:
     def close(self) -> None:
         self._place.close()
 
+    def _is_leaving(self) -> bool:
+        """Whether the shared vector may have lost points already; the promoted one has them all.
+
+        A server drops a vector in one step. Local mode does it point by point, and is asked here.
+        """
+        return self._place.folder is not None and self._state.get(_COPIED) is not None
+
     def _called(self, column: str) -> str:
         """Qdrant's own name of a vector."""
         return self._real if column == self.vector else column
@@ -432,6 +444,12 @@ class QdrantStore:
         for name in columns:
             if name == self.vector or name in vectors:
                 real = self._called(name)
+                if real not in vectors:
+                    raise StoreError(
+                        f"has no vector {name!r} at the moment: it is being promoted",
+                        where=self.name,
+                        step="try again when `finish` is done",
+                    )
                 shown = [self._written(r, added) for r in records] if name in added else records
                 out[name] = vectors_of(
                     shown, real, int(vectors[real].size), unit=self.metric == "cosine"

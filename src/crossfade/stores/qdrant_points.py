@@ -185,11 +185,30 @@ class Points:
                 self.client.delete_payload(self.collection, list(fields), some)
                 self.client.delete_vectors(self.collection, list(vectors), some)
 
-    def copy(self, source: str, target: str) -> None:
-        """Give all points that have the vector `source` the same as `target`."""
+    def move(self, source: str, target: str, fields: Sequence[str]) -> None:
+        """Give all points with bookkeeping the vector `source` as `target`, and take that away.
+
+        A vector without bookkeeping is what a write that was cut short has left; or it was moved
+        before, and what the application has made of it since is not undone. A point that has a
+        `target` was given it by the application, or by a run that was cut short.
+        """
         for page in self.all():
-            found = {record.id: vector_of(record, source) for record in page}
-            self.update({key: ({target: v}, {}) for key, v in found.items() if v is not None})
+            due = [
+                record
+                for record in page
+                if not fields or any(name in (record.payload or {}) for name in fields)
+            ]
+            given: dict[Id, Written] = {
+                record.id: ({target: vector}, {})
+                for record in due
+                if (vector := vector_of(record, source)) is not None
+                and vector_of(record, target) is None
+            }
+            self.update(given)
+            if due and fields:
+                with telling(self.name):
+                    ids = [record.id for record in due]
+                    self.client.delete_payload(self.collection, list(fields), ids)
 
 
 def _alike(told: Mapping[Id, Written]) -> list[tuple[dict[str, Any], list[Any]]]:

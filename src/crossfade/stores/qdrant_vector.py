@@ -40,8 +40,11 @@ def the_vector(
 
 
 def real_name(vectors: Mapping[str, Any], name: str) -> str:
-    """Qdrant's own name for it: a vector without a name is called `vector` here."""
-    return UNNAMED if name == "vector" and name not in vectors else name
+    """Qdrant's own name for it: a vector without a name is called `vector` here.
+
+    While it is being promoted it may be gone for a moment; then it comes back with its name.
+    """
+    return UNNAMED if name == "vector" and name not in vectors and UNNAMED in vectors else name
 
 
 def params_of(vectors: Mapping[str, Any], real: str) -> Any:

@@ -135,3 +135,20 @@ def test_text_ids_go_by_code_point_whatever_their_column_says(kind):
     assert ids(store.stream([VECTOR.name], after=first[0], size=3)) == sorted(keys)[1:]
     assert store.erase(store.read(first, []).select(["id", TOKEN])) == 4
     store.close()
+
+
+def test_rows_that_are_near_each_other_enter_an_index_one_after_the_other():
+    # Four groups, far apart, whose rows come by turns.
+    groups, rows = np.eye(4, 16, dtype=np.float32) * 50, 1200
+    table = Table()
+    table.create(groups[np.arange(rows) % 4] + vectors(rows, seed=5))
+    store = table.open()
+    lift(store)
+    store.build_index(VECTOR.name)
+    fresh = made(next(iter(store.stream(["vector"]))), "new")
+    assert store.write(fresh) == rows
+    with psycopg.connect(table.url) as connection:
+        found = connection.execute("SELECT id FROM crossfade_items ORDER BY ctid").fetchall()
+    group = np.array([key for (key,) in found]) % 4
+    assert (group[1:] == group[:-1]).mean() > 0.8
+    store.close()

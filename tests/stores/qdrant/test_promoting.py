@@ -122,3 +122,176 @@ def test_a_promotion_that_is_cut_short_can_be_done_again(folder, client, monkeyp
     np.testing.assert_allclose(found, given, rtol=1e-6, atol=1e-7)
     assert (again.describe().added, again.describe().dim) == ((), SHARED)
     again.close()
+
+
+def promoted_until(store, client, monkeypatch, name):
+    """Promote, and die before the first call of that name."""
+
+    def cut(*arguments, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, name, cut)
+    with pytest.raises(KeyboardInterrupt):
+        store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    monkeypatch.undo()
+
+
+def test_a_vector_that_the_application_takes_away_is_no_sign_of_ours(folder, client, monkeypatch):
+    fill(client, {"text": params()}, name="text")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    store.write(written(range(6)))
+
+    def cut(rows):
+        raise KeyboardInterrupt
+
+    columns = ["text", "crossfade_vector"]
+    with pytest.raises(KeyboardInterrupt):
+        store.promote("crossfade_vector", ["crossfade_state"], columns=columns, work=cut)
+    client.delete_vectors("items", ["text"], [3])
+    shown = []
+
+    def look(rows):
+        shown.extend(rows["id"].to_pylist())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.promote("crossfade_vector", ["crossfade_state"], columns=columns, work=look)
+    assert shown == list(range(6))
+    # And there is a way back.
+    store.withdraw("crossfade_vector")
+    store.close()
+
+
+def test_once_old_vectors_go_a_row_without_one_is_ours_and_there_is_no_way_back(
+    folder, client, monkeypatch
+):
+    fill(client, {"text": params()}, name="text")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    store.write(written(range(6)))
+    promoted_until(store, client, monkeypatch, "delete_vector_name")
+    # Local mode takes them away point by point, and was cut off after the first.
+    client.delete_vectors("items", ["text"], [0])
+    with pytest.raises(StoreError, match="old vectors are gone"):
+        store.withdraw("crossfade_vector")
+    store.promote("crossfade_vector", ["crossfade_state"], columns=("text",), work=idle)
+    assert store.read([0], ["text"])["text"].null_count == 0
+    store.close()
+
+
+def test_what_a_write_that_was_cut_short_has_left_is_not_promoted(folder, client, monkeypatch):
+    fill(client, {"text": params()}, name="text")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    store.write(written(range(6)))
+    # The application empties a row, and `forward` dies between its bookkeeping and its vector.
+    client.delete_vectors("items", ["text"], [2])
+    rows = store.read([2], [])
+
+    def cut(*arguments, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "delete_vectors", cut)
+    with pytest.raises(KeyboardInterrupt):
+        store.erase(rows)
+    monkeypatch.undo()
+    store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    assert store.read(range(6), ["text"])["text"].is_null().to_pylist() == [
+        key == 2 for key in range(6)
+    ]
+    store.close()
+
+
+def test_a_new_vector_that_the_application_wrote_meanwhile_stays(folder, client, monkeypatch):
+    fill(client, {"text": params()}, name="text")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    store.write(written(range(6)))
+    promoted_until(store, client, monkeypatch, "batch_update_points")
+    own = [0.0, 0.0, 0.0, 1.0]
+    client.update_vectors("items", [models.PointVectors(id=4, vector={"text": own})])
+    store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    np.testing.assert_allclose(matrix(store.read([4], ["text"])["text"])[0], own)
+    store.close()
+
+
+def test_reading_a_vector_that_is_gone_for_the_moment_is_a_store_error(folder, client, monkeypatch):
+    fill(client, {"text": params()}, name="text")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    store.write(written(range(6)))
+    promoted_until(store, client, monkeypatch, "create_vector_name")
+    other = open_store(f"qdrant:{folder}#items")
+    for reading in (lambda: other.read([1], ["text"]), lambda: next(other.stream(["text"]))):
+        with pytest.raises(StoreError, match="being promoted"):
+            reading()
+    other.close()
+    store.close()
+
+
+def test_a_store_that_was_opened_while_the_vector_was_away_finds_it_again(
+    folder, client, monkeypatch
+):
+    fill(client, {"vector": params()}, name="vector")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    rows = written(range(6))
+    store.write(rows)
+    promoted_until(store, client, monkeypatch, "create_vector_name")
+    other = open_store(f"qdrant:{folder}#items")
+    store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    query = matrix(rows["crossfade_vector"])[3]
+    assert other.search(query, column="vector", k=1)[0].id == 3
+    other.close()
+    store.close()
+
+
+def test_searches_go_by_the_promoted_vector_while_the_shared_one_is_dropped(
+    folder, client, monkeypatch
+):
+    fill(client, {"text": params()}, name="text")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    rows = written(range(6))
+    store.write(rows)
+    real = client.delete_vector_name
+
+    def cut(collection, name):
+        if name == "crossfade_vector":
+            # Point by point, and cut off after the first.
+            client.delete_vectors(collection, [name], [3])
+            raise KeyboardInterrupt
+        return real(collection, name)
+
+    monkeypatch.setattr(client, "delete_vector_name", cut)
+    with pytest.raises(KeyboardInterrupt):
+        store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    monkeypatch.undo()
+    query = matrix(rows["crossfade_vector"])[3]
+    assert store.search(query, column="crossfade_vector", k=1)[0].id == 3
+    store.close()
+
+
+def test_a_new_vector_that_the_application_took_away_meanwhile_does_not_come_back(
+    folder, client, monkeypatch
+):
+    fill(client, {"text": params()}, name="text")
+    store = open_store(f"qdrant:{folder}#items")
+    store.add_columns(ADDED)
+    store.write(written(range(6)))
+    real = client.upsert
+
+    def cut(collection, points, **named):
+        if points[0].payload.get("key") == "copied":
+            raise KeyboardInterrupt
+        return real(collection, points, **named)
+
+    monkeypatch.setattr(client, "upsert", cut)
+    with pytest.raises(KeyboardInterrupt):
+        store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    monkeypatch.undo()
+    client.delete_vectors("items", ["text"], [4])
+    store.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    assert store.read([4], ["text"])["text"].null_count == 1
+    store.close()
