@@ -19,6 +19,7 @@ def test_all_is_exactly_what_is_public():
         "Held",
         "Migration",
         "Pairs",
+        "Range",
         "Searcher",
         "Upgrade",
         "__version__",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from crossfade.lookups import evaluate_on_store, read_held, sample_pairs
     from crossfade.migration import Migration, Searcher
     from crossfade.pairs import Pairs
-    from crossfade.stores import open_store
+    from crossfade.stores import Range, open_store
     from crossfade.upgrade import Upgrade
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Held",
     "Migration",
     "Pairs",
+    "Range",
     "Searcher",
     "Upgrade",
     "__version__",
@@ -35,6 +36,7 @@ _HOMES = {
     "Held": "crossfade.compatibility",
     "Migration": "crossfade.migration",
     "Pairs": "crossfade.pairs",
+    "Range": "crossfade.stores",
     "Searcher": "crossfade.migration",
     "Upgrade": "crossfade.upgrade",
     "evaluate": "crossfade.compatibility",

@@ -17,6 +17,7 @@ from crossfade.stores.contract import (
     Store,
     WholeColumns,
 )
+from crossfade.stores.names import Range
 from crossfade.stores.opening import open_store
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Id",
     "Metric",
     "Obstacle",
+    "Range",
     "Store",
     "WholeColumns",
     "open_store",

@@ -157,9 +157,9 @@ class Store(Protocol):
     ) -> list[Hit]:
         """The `k` nearest rows by a vector column, the application's or an added one.
 
-        `where` keeps rows whose column equals a value, or is one of a list of values; `missing`
-        keeps rows that have nothing in that added column. `columns` are what hits bring along: any
-        column, vectors and added ones too.
+        `where` keeps rows whose column equals a value, is one of a list or lies in a `Range`;
+        `missing` keeps rows that have nothing in that added column. `columns` are what hits bring
+        along: any column, vectors and added ones too.
         """
         ...
 

@@ -55,7 +55,7 @@ from crossfade.stores.lance_words import (
 )
 from crossfade.stores.lance_writes import write_batch
 from crossfade.stores.locking import folder_lock
-from crossfade.stores.names import PREFIX, check_name, check_where
+from crossfade.stores.names import PREFIX, Range, check_name, check_where
 from crossfade.stores.rows import in_order, one_batch, score
 from crossfade.stores.values import FileValues, beside
 
@@ -234,7 +234,13 @@ class LanceStore:
         dataset = self._now()
         terms = []
         for name, values in check_where(where, tuple(dataset.schema.names)).items():
-            terms.append(f"{quoted(name)} IN ({', '.join(map(literal, values))})")
+            if isinstance(values, Range):
+                # A filter compares a column with numbers of its own kind alone.
+                if pa.types.is_integer(dataset.schema.field(name).type):
+                    values = values.whole()
+                terms += [f"{quoted(name)} {sign} {literal(end)}" for sign, end in values.ends]
+            else:
+                terms.append(f"{quoted(name)} IN ({', '.join(map(literal, values))})")
         if missing is not None:
             terms.append(self._missing(dataset, missing))
         swap = swapped_in(dataset.schema, self.vector)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from crossfade.errors import BadInput
@@ -26,25 +28,71 @@ def check_name(name: str, what: str = "column") -> str:
     return name
 
 
-def check_where(where: Mapping[str, Any] | None, columns: tuple[str, ...]) -> dict[str, list[Any]]:
-    """A filter as {column: values it may have}.
+@dataclass(frozen=True)
+class Range:
+    """Numbers of a filter, both ends included; an end that is None is open.
 
-    >>> check_where({"lang": "en", "year": [2024, 2025]}, ("lang", "year"))
-    {'lang': ['en'], 'year': [2024, 2025]}
+    >>> Range(2020, 2024)
+    Range(least=2020, most=2024)
     """
-    out: dict[str, list[Any]] = {}
+
+    least: float | None = None
+    most: float | None = None
+
+    def __post_init__(self) -> None:
+        ends = [end for end in (self.least, self.most) if end is not None]
+        if not ends or any(
+            isinstance(end, bool) or not isinstance(end, (int, float)) or not math.isfinite(end)
+            for end in ends
+        ):
+            raise BadInput(
+                f"a range from {self.least!r} to {self.most!r}",
+                step="give one end or both, as numbers",
+            )
+
+    def whole(self) -> Range:
+        """The same of whole numbers.
+
+        >>> Range(0.5, 2.5).whole()
+        Range(least=1, most=2)
+        """
+        least, most = self.least, self.most
+        return Range(
+            None if least is None else math.ceil(least), None if most is None else math.floor(most)
+        )
+
+    @property
+    def ends(self) -> list[tuple[str, float]]:
+        """What a value is compared with, as operators of SQL."""
+        both = ((">=", self.least), ("<=", self.most))
+        return [(sign, end) for sign, end in both if end is not None]
+
+
+def check_where(
+    where: Mapping[str, Any] | None, columns: tuple[str, ...]
+) -> dict[str, list[Any] | Range]:
+    """A filter as {column: values it may have, or the range they may be in}.
+
+    >>> check_where({"lang": "en", "year": [2024, 2025], "price": Range(most=9)}, ("lang", "year",
+    ...     "price"))
+    {'lang': ['en'], 'year': [2024, 2025], 'price': Range(least=None, most=9)}
+    """
+    out: dict[str, list[Any] | Range] = {}
     for name, value in (where or {}).items():
         if name not in columns:
             raise BadInput(
                 f"there is no column {name!r} to filter by",
                 step=f"use one of {', '.join(columns)}",
             )
+        if isinstance(value, Range):
+            out[name] = value
+            continue
         values = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
         for one in values:
             if not isinstance(one, (str, int, float, bool)):
                 raise BadInput(
                     f"a filter on {name!r} by {type(one).__name__}",
-                    step="filter by text, numbers, true or false",
+                    step="filter by text, numbers, true or false, or by a Range",
                 )
         out[name] = values
     return out

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crossfade.errors import BadInput
 from crossfade.stores.contract import Column, Metric, Where
-from crossfade.stores.names import check_where
+from crossfade.stores.names import Range, check_where
 from crossfade.stores.parquet_base import Snapshot
 from crossfade.stores.parquet_delta import Live, Sidecar
 from crossfade.stores.parquet_rows import Rows, places, vectors
@@ -70,7 +70,7 @@ def allowed(snapshot: Snapshot, side: Sidecar, where: Where | None, missing: str
     if wanted:
         for positions, batch in snapshot.scan(list(wanted)):
             for name, values in wanted.items():
-                keep[positions] &= _is_one_of(batch[name], values)
+                keep[positions] &= _passes(batch[name], values)
     if missing is not None:
         live, there = live_in(snapshot, side)
         for rows, found in live.scan(*added(side, missing)):
@@ -111,6 +111,21 @@ def dimension(snapshot: Snapshot, column: str) -> int:
 
 def _valid(column: pa.Array) -> Kept:
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
+
+
+def _passes(column: pa.Array, values: list[Any] | Range) -> Kept:
+    """Which rows a filter on one column keeps."""
+    if not isinstance(values, Range):
+        return _is_one_of(column, values)
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise BadInput(f"a range of {kind}", step="use a column of numbers")
+    keep = _valid(column)
+    compare = {">=": pc.greater_equal, "<=": pc.less_equal}
+    for sign, end in values.ends:
+        passed = compare[sign](column, pa.scalar(end)).fill_null(False)
+        keep = keep & np.asarray(passed.to_numpy(zero_copy_only=False), bool)
+    return np.asarray(keep)
 
 
 def _is_one_of(column: pa.Array, values: Sequence[Any]) -> Kept:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossfade.stores.contract import Hit
-from crossfade.stores.names import PREFIX
+from crossfade.stores.names import PREFIX, Range
 from crossfade.stores.pgcatalog import Catalog
 from crossfade.stores.pgconnection import Connection, Pool, sql
 from crossfade.stores.pgstatements import OPERATORS, Said, Statements
@@ -42,7 +42,7 @@ class Question:
     query: NDArray[np.float32]
     column: str
     k: int
-    where: Mapping[str, Sequence[Any]]
+    where: Mapping[str, list[Any] | Range]
     missing: bool
     columns: Sequence[str]
 
@@ -61,6 +61,17 @@ def search(pool: Pool, words: Statements, catalog: Catalog, question: Question) 
     ]
     # By cosine, a zero vector is neither near nor far; the server puts it last.
     return [hit for hit in hits if not math.isnan(hit.score)]
+
+
+def _kept(name: str, values: list[Any] | Range) -> list[Said]:
+    """The terms of a filter on one column."""
+    column = sql.Identifier(name)
+    if isinstance(values, Range):
+        return [
+            sql.SQL("t.{} {} {}").format(column, sql.SQL(sign), sql.Literal(end))
+            for sign, end in values.ends
+        ]
+    return [sql.SQL("t.{} = ANY({})").format(column, sql.Literal(values))]
 
 
 class _Asking:
@@ -129,10 +140,7 @@ class _Asking:
         elif not self.aside and any(name.startswith(PREFIX) for name in question.columns):
             joined = "{side} s RIGHT JOIN {home} t USING ({id})"
         terms = [
-            *(
-                sql.SQL("t.{} = ANY({})").format(sql.Identifier(name), sql.Literal(list(values)))
-                for name, values in question.where.items()
-            ),
+            *(term for name, values in question.where.items() for term in _kept(name, values)),
             *terms,
         ]
         return words.say(

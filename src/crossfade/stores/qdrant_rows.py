@@ -16,7 +16,7 @@ import pyarrow as pa
 from crossfade.errors import BadInput
 from crossfade.sketch import row_hashes
 from crossfade.stores.contract import Column, Id, Where
-from crossfade.stores.names import PREFIX, check_name, check_where
+from crossfade.stores.names import PREFIX, Range, check_name, check_where
 
 UNNAMED = ""
 _COLLECTION = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}")
@@ -112,6 +112,10 @@ def condition(where: Where | None, has: Callable[[str], bool]) -> list[Any]:
     names = tuple(name for name in where or {} if has(check_name(name, "field")))
     out: list[Any] = []
     for name, values in check_where(where, names).items():
+        if isinstance(values, Range):
+            kept = models.Range(gte=values.least, lte=values.most)
+            out.append(models.FieldCondition(key=name, range=kept))
+            continue
         each: list[Any] = [models.FieldCondition(key=name, **_equal(value)) for value in values]
         nothing = models.HasIdCondition(has_id=[])
         out.append(models.Filter(should=each) if each else nothing)

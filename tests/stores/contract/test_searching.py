@@ -15,6 +15,7 @@ from tests.stores.contract.conftest import (
     written,
 )
 
+from crossfade import Range
 from crossfade.errors import BadInput
 from crossfade.stores.rows import matrix
 
@@ -28,6 +29,25 @@ def test_searches_the_old_vectors_like_brute_force(store, old):
     cosine = best @ query / np.linalg.norm(best) / np.linalg.norm(query)
     assert hits[0].score == pytest.approx(cosine, abs=1e-5)
     assert hits[0].values == {"body": f"text {expected[0] // 2}"}
+
+
+@pytest.mark.parametrize(
+    "within", [Range(1, 2), Range(least=1), Range(most=1.5), Range(1, 1), Range(5, 9), Range(2, 1)]
+)
+def test_searches_with_a_range(store, old, within):
+    query = np.random.default_rng(6).normal(size=DIM).astype(np.float32)
+    kinds = np.array(_kinds(ROWS), float)
+    low = -np.inf if within.least is None else within.least
+    high = np.inf if within.most is None else within.most
+    hits = store.search(query, column=store.vector, k=ROWS, where={"kind": within})
+    keep = (kinds >= low) & (kinds <= high)
+    assert [hit.id for hit in hits] == brute_force(old, query, keep)
+
+
+@pytest.mark.parametrize("ends", [(None, None), ("a", None), (True, 2), (float("nan"), 1)])
+def test_a_range_is_of_numbers(ends):
+    with pytest.raises(BadInput, match="a range from"):
+        Range(*ends)
 
 
 @pytest.mark.parametrize("where", [{"kind": 1}, {"kind": [0, 2]}, {"kind": 2, "body": "text 5"}])
