@@ -135,11 +135,11 @@ def test_both_loses_little_on_the_way_and_the_end_is_above_today(ran: Ran) -> No
     both = Both(asked.vectors.old, up.backward(asked.vectors.new), up.as_stored(stored.old))
     first, last = both.unfilled(), both.filled(up.backward(stored.new))
     at_first, at_last = (measured(x.queries @ x.items.T, asked.wanted) for x in (first, last))
-    # B of so few pairs is weak, and the three tenths it counts cost about two points at the start.
-    assert at_first["mrr@10"] > today - 2.5
+    # B of so few pairs is weak, and the fifth that it counts may cost a point at the start.
+    assert at_first["mrr@10"] > today - 1.5
     assert at_last["mrr@10"] > today + 5
     for stage in STAGES[1:-2]:
-        assert ran.at(stage, "both")["mrr@10"] > ran.at(stage, "new")["mrr@10"] + 3
+        assert ran.at(stage, "both")["mrr@10"] > ran.at(stage, "new")["mrr@10"] + 2
     assert ran.at("started", "new")["mrr@10"] < ran.at("today", "old")["mrr@10"] - 10
     assert ran.at("finished", "new")["mrr@10"] > ran.at("today", "old")["mrr@10"] + 5
 
