@@ -61,6 +61,9 @@ from crossfade.stores.values import FileValues, beside
 
 # Below this many rows a scan is as fast as an index and exact.
 _INDEX_FROM_ROWS = 50_000
+# An index knows vectors by a byte a number: twice as many as wanted are compared in full. Rows that
+# pass a filter may be in any partition, and so many are gone through, all of our own indexes.
+_REFINE, _PARTITIONS = 2, 256
 # Of a table that an application writes old vectors to all the time.
 _PASSES = 100
 _TRIES = 20
@@ -244,8 +247,14 @@ class LanceStore:
         if missing is not None:
             terms.append(self._missing(dataset, missing))
         swap = swapped_in(dataset.schema, self.vector)
-        nearest = {"column": swap.kept(column), "q": np.asarray(query, np.float32), "k": k}
-        nearest["metric"] = self.metric
+        nearest: dict[str, Any] = {
+            "column": swap.kept(column),
+            "q": np.asarray(query, np.float32),
+            "k": k,
+        }
+        nearest |= {"metric": self.metric, "refine_factor": _REFINE}
+        if terms:
+            nearest["minimum_nprobes"] = _PARTITIONS
         with telling(self.name):
             found = dataset.scanner(
                 nearest=nearest,

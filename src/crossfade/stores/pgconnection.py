@@ -78,6 +78,8 @@ class Pool:
         self.name, self.patience = name, patience
         self.guard: Callable[[], None] | None = None
         """Called before anything is said, while a migration holds the store."""
+        self.claim: Callable[[Connection], None] | None = None
+        """Called with every connection that is opened meanwhile."""
         self._url = url
         self._secrets = Url.of(url).secrets
         self._empty()
@@ -158,10 +160,16 @@ class Pool:
         listed = "SELECT name FROM pg_settings WHERE name LIKE '%.%' OR name LIKE '%timeout'"
         found = connection.execute(listed).fetchall()
         connection.known = frozenset(name for (name,) in found)
+        if self.claim is not None:
+            self.claim(connection)
         return connection
 
     def close(self) -> None:
         """Close what is idle, and what is in use as it comes back."""
+        self.renew()
+
+    def renew(self) -> None:
+        """Open other connections from now on; those in use are closed as they come back."""
         self._era += 1
         self._close_idle()
 
@@ -232,7 +240,7 @@ class Pool:
                 os.close(connection.fileno())
         # Never collected: their destructors would complain that they are still open.
         _inherited.extend(self._all)
-        self.guard = None
+        self.guard = self.claim = None
         self._empty()
 
 
