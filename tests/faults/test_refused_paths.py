@@ -80,6 +80,8 @@ def run_here(*arguments: str) -> tuple[int, str]:
     said = io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["crossfade", *arguments]),
+        # A command that gives way does so for good, and the tests that follow are none of it.
+        mock.patch.object(os, "nice"),
         redirect_stderr(said),
         pytest.raises(SystemExit) as ended,
     ):
