@@ -81,7 +81,7 @@ def run_here(*arguments: str) -> tuple[int, str]:
     with (
         mock.patch.object(sys, "argv", ["crossfade", *arguments]),
         # A command that gives way does so for good, and the tests that follow are none of it.
-        mock.patch.object(os, "nice"),
+        mock.patch.object(os, "nice", return_value=0),
         redirect_stderr(said),
         pytest.raises(SystemExit) as ended,
     ):
