@@ -17,8 +17,8 @@ from tests.adversary.history import Content, History, Log, Operation
 from tests.adversary.tables import Refused, Table, apply, open_table
 
 After = Literal["stop", "new"]
-Mode = Literal["all", "keeping", "inserts", "none"]
-"""`keeping` takes no vector away."""
+Mode = Literal["all", "with vectors", "inserts", "none"]
+"""`with vectors`: only what brings its vector along, or deletes the row with it."""
 _WEIGHTS = {
     "insert": 16,
     "vector": 13,
@@ -69,7 +69,7 @@ class Application:
             if mode != "inserts":
                 weights = np.array(list(_WEIGHTS.values()), float)
                 name = str(self._rng.choice(list(_WEIGHTS), p=weights / weights.sum()))
-            if mode == "keeping" and name == "null":
+            if mode == "with vectors" and name in ("null", "text"):
                 continue
             operation = self._acts.get(name, lambda name=name: self._change(name))()
         number, self._number = self._number, self._number + 1

@@ -59,7 +59,9 @@ class Child:
         return self.status
 
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        # It may have come to its end in this very moment.
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
 
 class Nursery:

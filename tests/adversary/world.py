@@ -174,10 +174,11 @@ class World:
         """The same when that step was killed.
 
         Local mode drops vectors point by point. In the midst of it nobody can tell those that the
-        application has taken away since, and Qdrant's users are told not to (docs/reliability.md).
+        application has taken away since, nor lift again a row whose text has changed, and Qdrant's
+        users are told so (docs/reliability.md).
         """
         in_midst = self.harness.kind == "qdrant" and step == "finish"
-        self.act(times, "keeping" if in_midst else "all")
+        self.act(times, "with vectors" if in_midst else "all")
 
     def search(self) -> None:
         """Every row that nobody touches is searched now, while nobody migrates."""

@@ -135,10 +135,11 @@ def status_of(error: BaseException) -> int | None:
 
 
 def _is_of_client(error: Exception) -> bool:
-    """Errors of a server, of the way to it, and what local mode raises in their place."""
+    """Errors of a server, of the way to it, and what local mode raises in their place, also where
+    another thread changes its arrays."""
     module = type(error).__module__
     return module.startswith(("qdrant_client", "httpx", "sqlite3")) or isinstance(
-        error, (OSError, ValueError, RuntimeError, KeyError)
+        error, (OSError, ValueError, RuntimeError, LookupError)
     )
 
 

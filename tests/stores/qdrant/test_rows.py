@@ -7,7 +7,7 @@ import pytest
 from qdrant_client import models
 from tests.stores.qdrant.conftest import ADDED, DIM, fill, params, written
 
-from crossfade.errors import BadInput
+from crossfade.errors import BadInput, StoreError
 from crossfade.stores import open_store
 from crossfade.stores.rows import matrix
 
@@ -94,4 +94,19 @@ def test_a_row_that_vanishes_in_the_middle_of_a_write_does_not_stop_the_others(
     assert store.write(written(range(6))) == 5
     assert store.tally("crossfade_state") == {"forward": 5}
     assert store.read([3], NAMES)["crossfade_state"].to_pylist() == []
+    store.close()
+
+
+def test_a_point_that_comes_while_local_mode_reads_is_a_store_error(folder, client, monkeypatch):
+    """Its arrays grow one after the other, and another thread may see them in between."""
+    fill(client, {"vector": params()}, name="vector")
+    store = open_store(f"qdrant:{folder}#items")
+    collection = client._client.collections["items"]
+    # The sixth point has come, and not all that is known of it.
+    short = {name: flags[:5] for name, flags in collection.deleted_per_vector.items()}
+    monkeypatch.setattr(collection, "deleted_per_vector", short)
+    with pytest.raises(StoreError):
+        next(store.stream(["vector"]))
+    monkeypatch.undo()
+    assert len(next(store.stream(["vector"]))) == 6
     store.close()
