@@ -81,7 +81,7 @@ def make_plan(folder: Path, upgrade: Path) -> Path:
     pairs = folder.with_name("planned.npz")
     np.savez(pairs, old=old(texts), new=new(texts), labels=np.arange(_PLANNED) % 6)
     command = [sys.executable, "-m", "crossfade", "plan", str(upgrade), str(pairs)]
-    command += ["-o", str(folder), "--order", "random", "--blend", str(BLEND)]
+    command += ["-o", str(folder), "--order", "random", "--blend", str(BLEND), "--ask", "new"]
     done = subprocess.run(command, capture_output=True, text=True)
     # Exit code 1 is the plan's verdict, that a backfill is not worth it: here it is done anyway.
     if not (folder / "plan.json").is_file():

@@ -218,7 +218,7 @@ def test_finish_is_stopped_at_its_question(shop, upgrade_folder):
     migration.forward()
     read, write = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "crossfade", "migrate", "finish", shop.place],
+        [sys.executable, "-m", "crossfade", "migrate", "finish", shop.place, "--force"],
         stdin=read,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -226,7 +226,9 @@ def test_finish_is_stopped_at_its_question(shop, upgrade_folder):
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     # It waits for an answer that nobody gives.
-    asked = os.read(process.stderr.fileno(), 1000).decode()
+    asked = ""
+    while "gone for good" not in asked and (more := os.read(process.stderr.fileno(), 1000)):
+        asked += more.decode()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     os.close(read)

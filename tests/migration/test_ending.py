@@ -80,8 +80,8 @@ def test_rows_that_come_and_change_while_it_finishes_are_finished_with_what_they
     vectors = world.models.old(texts)
     seen = ending.unproven
 
-    def meanwhile(*arguments):
-        problems = seen(*arguments)
+    def meanwhile(*arguments, **named):
+        problems = seen(*arguments, **named)
         # Behind the last look: from here on nobody counts.
         world.app.insert([9000], texts[:1], [0], vectors[:1])
         world.app.change(7, texts[1], vectors[1])

@@ -107,7 +107,11 @@ def next_command(
                 return command.format("forward")
             if journal.kept:
                 return "none: both columns are kept and asked together"
-            if journal.share is None or new < whole(journal.share, usable):
+            wanted = journal.share
+            if wanted is not None and journal.backfill is not None:
+                # Who asked for more than the plan and was stopped is not done.
+                wanted = max(wanted, journal.backfill.target)
+            if wanted is None or new < whole(wanted, usable):
                 plan = " --plan PLAN" if journal.backfill is None else ""
                 return command.format("backfill") + f"{plan} --embed EMBEDDER"
             return command.format("finish" if journal.verified else "verify")

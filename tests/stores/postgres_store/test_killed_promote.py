@@ -137,6 +137,8 @@ def in_a_child(table: Table, last: int) -> bool:
     return code == 0
 
 
+# Of other stores that the same process has tested: nobody uses them in the child.
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")
 def test_killed_at_every_statement_it_is_done_again_or_withdrawn(url):
     n, withdrawn, gone = 0, 0, 0
     while True:
