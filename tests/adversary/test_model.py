@@ -53,9 +53,9 @@ class Ended:
         self.log.begin(rows)
         migration = Migration(folder / "items", upgrade)
         for name in ("start", "forward", "backfill", "verify"):
-            assert do(name, migration, str(plan)) == []
+            assert do(name, migration, str(plan), force=True) == []
         self.filled = frozenset(filled(migration))
-        do("finish", migration, str(plan))
+        do("finish", migration, str(plan), force=True)
 
     def problems(self) -> list[tuple[str, int | None]]:
         checker = Checker(self.table, History(self.path), self.maps)
