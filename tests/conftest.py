@@ -32,6 +32,17 @@ def pytest_sessionfinish() -> None:
     stop()
 
 
+@pytest.fixture(autouse=True)
+def forgotten_modules(monkeypatch, tmp_path_factory):
+    """Modules that a test wrote into its folder are unknown to the next, which may use the name."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    folder = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(folder):
+            del sys.modules[name]
+
+
 class Made(NamedTuple):
     old: np.ndarray
     new: np.ndarray

@@ -117,5 +117,5 @@ class _Migration:
         step = self.point[0]
         world.where |= {"died": died, "rolled back": self.roll_back}
         self.harness.summary.points[f"{step}, rolled back" if self.roll_back else step] += 1
-        world.act_while_dead(_WHILE_DEAD, step)
+        world.act(_WHILE_DEAD)
         world.search()

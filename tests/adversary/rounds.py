@@ -100,7 +100,7 @@ class _Round:
         """Where the application is not apart it has its turn now."""
         self.harness.summary.kills[name] += 1
         if not self.harness.apart:
-            self.world.act_while_dead(int(self.rng.integers(0, 3)), name)
+            self.world.act(int(self.rng.integers(0, 3)))
             self.world.search()
 
     def _run(self, name: str, course: Course, *, kill: bool) -> Outcome:

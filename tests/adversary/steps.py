@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tests.adversary import control
 from tests.adversary.acts import Acts, When, take_turns
-from tests.adversary.application import After, Application
+from tests.adversary.application import After, Application, Mode
 from tests.adversary.models import Embedder
 from tests.adversary.nursery import Nursery
 from tests.adversary.searching import Searching
@@ -55,6 +55,7 @@ class Turns:
     texts: dict[int, str] = field(default_factory=dict)
     seed: tuple[int, ...] = ()
     after: After = "stop"
+    mode: Mode = "all"
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ def _turn(job: Job, turns: Turns, step: Callable[[], str]) -> Callable[[int], No
                 table = open_table(job.kind, job.place)
                 spared, seed = set(turns.texts), list(turns.seed)
                 application.append(Application(table, Path(turns.log), spared, seed, turns.after))
-            application[0].act()
+            application[0].act(turns.mode)
         if search and step() not in ("", "start"):
             if not searching:
                 log, seed = Path(turns.searches), list(turns.seed)

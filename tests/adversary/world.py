@@ -123,7 +123,7 @@ class World:
             table.create(rows, indexed=bool(number % 2))
         self.disturbed = False
         """Whether the application was asked to act, though it should perhaps pause."""
-        self._begun = False
+        self._begun = self._finishing = False
         self._claimed: frozenset[int] = frozenset()
         self.switched: tuple[float, float] | None = None
 
@@ -157,9 +157,19 @@ class World:
             pace = self.harness.pace / faster
             self.harness.ask("application", "mode", mode=mode, pace=pace)
 
-    def act(self, times: int, mode: Mode = "all") -> None:
+    @property
+    def acts(self) -> Mode:
+        """What the application does when it is asked to.
+
+        Qdrant's local mode drops vectors point by point, and gets new ones piece by piece. In the
+        midst of it nobody can tell those that the application has taken away since, nor lift again
+        a row whose text has changed, and its users are told so (docs/reliability.md).
+        """
+        return "with vectors" if self.harness.kind == "qdrant" and self._finishing else "all"
+
+    def act(self, times: int) -> None:
         """The application does something now, while nobody migrates."""
-        self.disturbed = True
+        self.disturbed, mode = True, self.acts
         if self.harness.apart:
             self.harness.ask("application", "act", times=times, mode=mode)
             return
@@ -169,16 +179,6 @@ class World:
         for _ in range(times):
             here.act(mode)
         here.close()
-
-    def act_while_dead(self, times: int, step: str) -> None:
-        """The same when that step was killed.
-
-        Local mode drops vectors point by point. In the midst of it nobody can tell those that the
-        application has taken away since, nor lift again a row whose text has changed, and Qdrant's
-        users are told so (docs/reliability.md).
-        """
-        in_midst = self.harness.kind == "qdrant" and step == "finish"
-        self.act(times, "with vectors" if in_midst else "all")
 
     def search(self) -> None:
         """Every row that nobody touches is searched now, while nobody migrates."""
@@ -199,7 +199,9 @@ class World:
     ) -> Outcome:
         """Steps of the migration, in a process that is killed after so many seconds."""
         job = self._job(*names, **more)
-        return run(self.harness.nursery, job, kill_after=kill_after, events=events)
+        out = run(self.harness.nursery, job, kill_after=kill_after, events=events)
+        self._finishing = self._finishing or (out.how == "killed" and out.at == "finish")
+        return out
 
     def _job(self, *names: str, **more: Any) -> Job:
         """In local mode the application and the searches come in between."""
@@ -213,6 +215,7 @@ class World:
                 texts=self.texts,
                 seed=tuple(self._lot),
                 after=self.after,
+                mode=self.acts,
             )
         elif self._begun and "every" in more:
             socket = str(self.harness.folder / "application")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -39,11 +37,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("def embed(:")
     (tmp_path / "unwilling.py").write_text("raise RuntimeError('no GPU')")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    return tmp_path
 
 
 @pytest.mark.parametrize(
