@@ -3,7 +3,9 @@
 python -m benchmarks quality --data FOLDER --seeds 3 --json quality.json
 python -m benchmarks quality --data FOLDER --seeds 3 --recipes closed_form fast --asked
 
-`--asked` is the table of both models on the query, beside the best single ways.
+`--asked` is the table of both models on the query, beside the best single ways: with the weights
+that need no data, and, as "chosen", with those that a plan would choose: on one half of the queries
+for the other, both ways.
 """
 
 from __future__ import annotations
@@ -20,12 +22,19 @@ import numpy as np
 
 from benchmarks.features import FEATURES, load
 from crossfade import Held, Pairs, Upgrade, evaluate
+from crossfade.asking import Both
+from crossfade.backfill.weights import Ruler
 from crossfade.cases import CASES
 from crossfade.compatibility.verdicts import ASKED
+from crossfade.retrieval import measure as rank
 from crossfade.solvers.problem import Rows, Selection
 
 METRICS = ("cmc@1", "mAP")
-SHOWN = ("old/old", "B(new)/old", "both/old", "blend/old", "B(new)/F(old)", "new/new", "both/new")
+CHOSEN = ("both/old chosen", "both/F(old) chosen", "both/new chosen")
+SHOWN = (
+    *("old/old", "B(new)/old", "both/old", "both/old chosen", "blend/old"),
+    *("B(new)/F(old)", "both/F(old) chosen", "new/new", "both/new", "both/new chosen"),
+)
 RECIPES: dict[str, dict[str, Any]] = {
     "closed_form": {"solver": "closed_form"},
     "fast": {},
@@ -51,6 +60,7 @@ def measure(folder: Path, name: str, recipe: str, seed: int, asked: bool = False
         held = Held.of(Pairs.from_arrays(old, new, labels))
         found = evaluate(upgrade, held, metrics=METRICS, resamples=100, definition=False)
         scores |= {case: found.means()[case] for case in ASKED}
+        scores |= chosen(upgrade, held, seed)
     return {
         "data": name,
         "recipe": recipe,
@@ -60,6 +70,31 @@ def measure(folder: Path, name: str, recipe: str, seed: int, asked: bool = False
         "lambda_reached": upgrade.lambda_reached_,
         "notes": upgrade.notes_,
     }
+
+
+def chosen(upgrade: Upgrade, held: Held, seed: int) -> dict[str, dict[str, float]]:
+    """Each half of the queries, with weights that the other half has chosen."""
+    assert held.query_old is not None and held.relevance is not None
+    mapped = upgrade.backward(held.gallery_new)
+    both = Both(
+        upgrade.as_stored(held.query_old),
+        upgrade.backward(held.query_new),
+        upgrade.as_stored(held.gallery_old),
+        upgrade.forward(held.gallery_old),
+        seed=seed,
+    )
+    halves = np.array_split(np.random.default_rng(seed).permutation(held.queries), 2)
+    values: dict[str, dict[str, list[float]]] = {c: {m: [] for m in METRICS} for c in CHOSEN}
+    for mine, others in (halves, halves[::-1]):
+        weights = Ruler(held.relevance, METRICS, seed, among=others).of_both(both, mapped)
+        print("  ", weights, file=sys.stderr)
+        ways = (both.as_old(weights), both.as_lifted(weights), both.as_filled(mapped, weights))
+        for case, asked in zip(CHOSEN, ways, strict=True):
+            found = rank(asked.queries, asked.items, held.relevance, METRICS, distance="dot")
+            for metric in METRICS:
+                some = found.values[metric][mine]
+                values[case][metric] += (100 * some[np.isfinite(some)]).tolist()
+    return {c: {m: float(np.mean(v)) for m, v in by.items()} for c, by in values.items()}
 
 
 def markdown(results: list[dict[str, Any]], cases: Sequence[str] = CASES) -> str:

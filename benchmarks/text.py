@@ -1,11 +1,13 @@
 """Unlabelled text with judgements: each way of asking along the filling of a gallery, nDCG@10.
 
-    python -m benchmarks text --data FOLDER [--seeds 3] [--pairs unjudged]
+    python -m benchmarks text --data FOLDER [--seeds 3] [--pairs unjudged] [--weights chosen]
 
 Pairs are a random quarter of the documents (or of those that no judgement names), B and F are
 closed forms, rows are filled in random order, and the whole collection is the gallery. Ranked as
 the searcher ranks: the first thirty of each side, scored by `crossfade.search.joined` with a sample
 of a thousand rows. Nothing is tuned here. `blend` asks the old vectors, whatever is filled.
+`--weights chosen` is as a plan would have it: SciFact's weights are chosen on the queries of its
+training split, CACM's on each half of the queries for the other.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from safetensors.numpy import load_file
 
 from benchmarks.machine import machine
 from crossfade import Upgrade
-from crossfade.asking import blended
+from crossfade.asking import DEFAULT, Both, Weights, blended
+from crossfade.backfill.weights import Ruler
 from crossfade.migration.space import SharedColumn, space_of
-from crossfade.search.asking import Question, joined
+from crossfade.retrieval import from_qrels
+from crossfade.search.asking import Question, Rows, joined
 from crossfade.search.calibration import Sample
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -44,9 +48,9 @@ class Judged:
     relevant: list[dict[int, int]]
 
     @classmethod
-    def load(cls, folder: Path, name: str, models: tuple[str, str]) -> Judged:
+    def load(cls, folder: Path, name: str, models: tuple[str, str], part: str = "") -> Judged:
         tensors = load_file(folder / f"{name}-text.safetensors")
-        qrels = tensors[COLLECTIONS[name]]
+        qrels = tensors[part or COLLECTIONS[name]]
         asked = np.unique(qrels[qrels[:, 2] > 0, 0])
         place = {int(query): i for i, query in enumerate(asked)}
         relevant: list[dict[int, int]] = [{} for _ in asked]
@@ -67,6 +71,19 @@ class Judged:
             total += float(gains @ discounts[: len(gains)]) / float(ideal @ discounts[: len(ideal)])
         return 100 * total / len(ranked)
 
+    def weights(self, upgrade: Upgrade, among: NDArray[np.int64], seed: int) -> Weights:
+        """What a plan made on these queries would have each voice count."""
+        listed = [(i, d, g) for i in among for d, g in self.relevant[i].items()]
+        relevance = from_qrels(listed, len(self.old_queries), len(self.old))
+        both = Both(
+            upgrade.as_stored(self.old_queries),
+            upgrade.backward(self.new_queries),
+            upgrade.as_stored(self.old),
+            upgrade.forward(self.old),
+        )
+        ruler = Ruler(relevance, ["ndcg@10"], seed, among)
+        return ruler.of_both(both, upgrade.backward(self.new))
+
     @property
     def unjudged(self) -> NDArray[np.int64]:
         named = {document for grades in self.relevant for document in grades}
@@ -84,13 +101,25 @@ def best(scores: Array, count: int) -> list[list[int]]:
     return np.take_along_axis(first, order, 1).tolist()
 
 
-def paths(held: Judged, seed: int, pairs_of: str) -> dict[str, list[float]]:
-    """The quality of each way at each share."""
+def paths(
+    held: Judged, seed: int, pairs_of: str, others: Judged | None = None, choose: bool = False
+) -> dict[str, list[float]]:
+    """The quality of each way at each share; `others` are queries to choose weights by."""
     rng = np.random.default_rng(seed)
     rows = len(held.old)
     among = held.unjudged if pairs_of == "unjudged" else np.arange(rows)
     pairs = rng.choice(among, rows // 4, replace=False)
     upgrade = Upgrade(solver="closed_form", seed=seed).fit(held.old[pairs], held.new[pairs])
+    weights = [DEFAULT] * len(held.relevant)
+    if choose and others is not None:
+        told = np.arange(len(others.relevant))
+        weights = [others.weights(upgrade, told, seed)] * len(held.relevant)
+    elif choose:
+        halves = np.array_split(rng.permutation(len(held.relevant)), 2)
+        for mine, theirs in (halves, halves[::-1]):
+            found = held.weights(upgrade, theirs, seed)
+            for i in mine.tolist():
+                weights[i] = found
     column = SharedColumn.of(upgrade, space_of(upgrade))
     lifted, backward = column.lift(held.old), upgrade.query_for_old(held.new_queries)
     sample, order = rng.choice(rows, min(1000, rows), replace=False), rng.permutation(rows)
@@ -101,7 +130,7 @@ def paths(held: Judged, seed: int, pairs_of: str) -> dict[str, list[float]]:
         filled = np.zeros(rows, bool)
         filled[order[: round(share * rows)]] = True
         stored = np.where(filled[:, None], held.new, lifted)
-        of = Sample(held.old[sample], held.new[sample[filled[sample]]])
+        of = Sample(held.old[sample], lifted[sample], held.new[sample[filled[sample]]])
         by_new = best(held.new_queries @ stored.T, DEPTH)
         # Before anything is lifted both queries go to the old vectors.
         second = by_new if share else by_backward
@@ -110,7 +139,9 @@ def paths(held: Judged, seed: int, pairs_of: str) -> dict[str, list[float]]:
         for i, (first, other) in enumerate(zip(by_old, second, strict=True)):
             some = np.array(list(dict.fromkeys([*first, *other])))
             question = Question(held.old_queries[i], held.new_queries[i], backward[i])
-            scores = joined(question, held.old[some], stored[some], filled[some], of, "cosine")
+            done = filled[some]
+            rows_found = Rows(held.old[some], stored[some], ~done & (share > 0), done)
+            scores = joined(question, rows_found, of, "cosine", weights[i])
             ranked.append(some[np.argsort(-scores, kind="stable")].tolist())
             one = blended(backward[i], held.old_queries[i], 0.3)
             mixed.append(best((held.old @ one)[None], TOP)[0])
@@ -123,6 +154,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks text", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--weights", choices=["default", "chosen"], default="default")
     parser.add_argument("--pairs", choices=["any", "unjudged"], default="any")
     chosen = parser.parse_args(arguments)
     print(machine(), "\n")
@@ -134,7 +166,11 @@ def main(arguments: list[str]) -> None:
             held = Judged.load(chosen.data, name, models)
             old = held.ndcg(best(held.old_queries @ held.old.T, TOP))
             new = held.ndcg(best(held.new_queries @ held.new.T, TOP))
-            found = [paths(held, seed, chosen.pairs) for seed in range(chosen.seeds)]
+            others = None
+            if name == "scifact":
+                others = Judged.load(chosen.data, name, models, "qrels_train")
+            how = (chosen.pairs, others, chosen.weights == "chosen")
+            found = [paths(held, seed, *how) for seed in range(chosen.seeds)]
             for way in WAYS:
                 values = np.array([one[way] for one in found])
                 cells = [

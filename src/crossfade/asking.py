@@ -6,7 +6,7 @@
     blend  one vector of both, on the old vectors
 
 `both` needs no map to be good and no label: a filled row counts what both models say of it, any
-other what the old model says and, with less weight, what B says.
+other what the old model says and, with less weight, what the maps say (`Weights`).
 
 For rows that are all at hand, a joined score is an inner product: of a query made of both models'
 queries, each in units of its own deviation, and an item made of both models' vectors. So whatever
@@ -15,12 +15,14 @@ ranks by inner products (`crossfade.retrieval`, curves of backfilling) ranks by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossfade.errors import BadInput
 from crossfade.retrieval.ranking import Distance, comparable
 from crossfade.spaces import fit_dim
 
@@ -35,12 +37,40 @@ SAMPLED = 1000
 
 @dataclass(frozen=True)
 class Weights:
-    """What each voice counts: of a filled row the old and the new model, of others old and B."""
+    """What each voice counts, by the state of a row; the old model has what is left of one.
 
-    filled_old: float = 0.5
+    The defaults need no data to choose by; a plan has better ones where its lookups tell.
+    """
+
+    old_backward: float = 0.2
+    """B on the old vector of a row that is old."""
+    lifted_backward: float = 0.2
+    """B on the old vector of a lifted row."""
+    lifted_forward: float = 0.0
+    """The new model on F(old) of a lifted row."""
     filled_new: float = 0.5
-    other_old: float = 0.8
-    other_backward: float = 0.2
+    """The new model on a filled row."""
+    blend: float = BLEND
+    """Of B in one vector of both."""
+
+    def __post_init__(self) -> None:
+        lifted = self.lifted_backward + self.lifted_forward
+        for value in (*astuple(self), lifted):
+            if not 0 <= value <= 1 + 1e-9:
+                raise ValueError(f"a weight of {value}")
+
+    def __str__(self) -> str:
+        """
+        >>> print(Weights())
+        old 0.2, lifted 0.2 + 0, filled 0.5, blend 0.3
+        """
+        return (
+            f"old {self.old_backward:g}, lifted {self.lifted_backward:g} + "
+            f"{self.lifted_forward:g}, filled {self.filled_new:g}, blend {self.blend:g}"
+        )
+
+
+DEFAULT = Weights()
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,20 +80,37 @@ class Asked:
     queries: Float
     items: Float
 
+    @classmethod
+    def joined(cls, *voices: tuple[Asked, float]) -> Asked:
+        """Scores that are the weighted sums of others'; voices on the same items share them."""
+        found: list[list[Float]] = []
+        for voice, weight in voices:
+            if not weight:
+                continue
+            asked = voice.queries * np.float32(weight)
+            same = next((one for one in found if one[1] is voice.items), None)
+            if same is None:
+                found.append([asked, voice.items])
+            else:
+                same[0] = same[0] + asked
+        if len(found) == 1:
+            return cls(*found[0])
+        return cls(*(np.concatenate(sides, axis=1) for sides in zip(*found, strict=True)))
+
 
 @dataclass(frozen=True, eq=False)
 class Both:
     """Queries of both models, put to a gallery of old vectors that is filled bit by bit.
 
     `old` (queries, d) and `gallery_old` (items, d) are the old model's, `backward` B(new) of the
-    same queries in the shared space.
+    same queries in the shared space, `gallery_lifted` F(old) of the items.
 
     >>> rng = np.random.default_rng(0)
     >>> q, g = rng.normal(size=(2, 4)).astype("f4"), rng.normal(size=(60, 4)).astype("f4")
     >>> both = Both(q, q, g)
-    >>> unfilled, filled = both.unfilled(), both.filled(g)
-    >>> scores = unfilled.queries @ unfilled.items.T
-    >>> bool(np.allclose(scores, filled.queries @ filled.items.T, atol=1e-4))
+    >>> as_old, as_filled = both.as_old(), both.as_filled(g)
+    >>> scores = as_old.queries @ as_old.items.T
+    >>> bool(np.allclose(scores, as_filled.queries @ as_filled.items.T, atol=1e-4))
     True
     >>> bool(np.allclose(scores.mean(axis=1), 0, atol=1e-4))
     True
@@ -72,30 +119,56 @@ class Both:
     old: Float
     backward: Float
     gallery_old: Float
+    gallery_lifted: Float | None = None
     distance: Distance = "cosine"
-    weights: Weights = Weights()
     seed: int = 0
 
-    def unfilled(self, rows: Float | None = None) -> Asked:
-        """As scores of rows that are not filled: the old model's, and what B says.
+    def as_old(self, weights: Weights = DEFAULT, rows: Float | None = None) -> Asked:
+        """As scores of rows that are old: the old model's, and what B says.
 
         Of the gallery's own, or of other old vectors of which it is a sample.
         """
-        on_old = fit_dim(self.backward, self.old.shape[1])
-        by_old, items = self._voice(self.old, self.gallery_old, self.weights.other_old)
-        by_backward, _ = self._voice(on_old, self.gallery_old, self.weights.other_backward)
-        if rows is not None:
-            _, shown = comparable(self.old, rows, self.distance)
-            items = np.concatenate([shown, np.ones((len(shown), 1), np.float32)], axis=1)
-        return Asked(by_old + by_backward, items)
+        asked = self._on_old(weights.old_backward)
+        if rows is None:
+            return asked
+        _, shown = comparable(self.old, rows, self.distance)
+        return Asked(asked.queries, _with_ones(shown))
 
-    def filled(self, stored: Float) -> Asked:
+    def as_lifted(self, weights: Weights = DEFAULT) -> Asked:
+        """As scores of lifted rows: as of old ones, and what the new model says of F(old)."""
+        if not weights.lifted_forward:
+            return self._on_old(weights.lifted_backward)
+        left = 1 - weights.lifted_backward - weights.lifted_forward
+        return Asked.joined(
+            (self._by_old, left),
+            (self._by_backward, weights.lifted_backward),
+            (self._by_forward, weights.lifted_forward),
+        )
+
+    def as_filled(self, stored: Float, weights: Weights = DEFAULT) -> Asked:
         """As scores of rows that are filled, with what they store in the shared space."""
-        by_old, old = self._voice(self.old, self.gallery_old, self.weights.filled_old)
-        by_new, new = self._voice(self.backward, stored, self.weights.filled_new)
-        return Asked(np.concatenate([by_old, by_new], axis=1), np.concatenate([old, new], axis=1))
+        by_new = self._voice(self.backward, stored)
+        return Asked.joined((self._by_old, 1 - weights.filled_new), (by_new, weights.filled_new))
 
-    def _voice(self, queries: Float, items: Float, weight: float) -> tuple[Float, Float]:
+    def _on_old(self, backward: float) -> Asked:
+        return Asked.joined((self._by_old, 1 - backward), (self._by_backward, backward))
+
+    @cached_property
+    def _by_old(self) -> Asked:
+        return self._voice(self.old, self.gallery_old)
+
+    @cached_property
+    def _by_backward(self) -> Asked:
+        found = self._voice(fit_dim(self.backward, self.old.shape[1]), self.gallery_old)
+        return Asked(found.queries, self._by_old.items)
+
+    @cached_property
+    def _by_forward(self) -> Asked:
+        if self.gallery_lifted is None:
+            raise BadInput("F(old) has a voice, and the gallery was not lifted")
+        return self._voice(self.backward, self.gallery_lifted)
+
+    def _voice(self, queries: Float, items: Float) -> Asked:
         """Queries and items whose inner products are a voice's scores on the common scale."""
         q, g = comparable(queries, items, self.distance)
         rng = np.random.default_rng(self.seed)
@@ -105,10 +178,13 @@ class Both:
         spread = np.cov(drawn, rowvar=False, bias=True).reshape(len(mean), -1)
         wide = q.astype(np.float64)
         deviation = np.sqrt(np.maximum(np.vecdot(wide @ spread, wide), 0.0))
-        scale = weight / np.maximum(deviation, 1e-12)
+        scale = 1 / np.maximum(deviation, 1e-12)
         asked = np.concatenate([wide, -(wide @ mean)[:, None]], axis=1) * scale[:, None]
-        ones = np.ones((len(g), 1), np.float32)
-        return asked.astype(np.float32), np.concatenate([g, ones], axis=1)
+        return Asked(asked.astype(np.float32), _with_ones(g))
+
+
+def _with_ones(rows: Float) -> Float:
+    return np.concatenate([rows, np.ones((len(rows), 1), np.float32)], axis=1)
 
 
 def blended(first: Float, second: Float, a: float = BLEND) -> Float:

@@ -39,7 +39,7 @@ def test_a_curve_of_both_is_the_ranking_at_every_share(lookups, simulated):
         upgrade.backward(held.query_new),
         upgrade.as_stored(held.gallery_old),
     )
-    now, then = both.unfilled(), both.filled(mapped)
+    now, then = both.as_old(), both.as_filled(mapped)
     before, after = now.queries @ now.items.T, then.queries @ then.items.T
     order = simulate(
         upgrade, held, orders=["random"], blends=[1.0], metrics=METRICS, asking=["both"], points=11

@@ -126,8 +126,8 @@ def test_small_chunks_and_threads_change_nothing(monkeypatch):
     [
         ({"orders": {"it": np.zeros(150, int)}}, "does not name every gallery item once"),
         ({"orders": {"it": np.arange(149)}}, "the order has 149 items, the gallery 150"),
-        ({"orders": {}}, "a curve needs a metric and an order"),
-        ({"metrics": []}, "a curve needs a metric and an order"),
+        ({"orders": {}}, "a curve needs an order"),
+        ({"metrics": []}, "a curve needs a metric"),
         ({"metrics": ["agreement@5"]}, "agreement has no curve"),
         ({"points": 1}, "a curve of 1 points → use at least 2"),
         ({"after": np.ones((150, 5))}, "queries have dimension 6 and the gallery 5"),

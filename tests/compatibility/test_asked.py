@@ -9,7 +9,7 @@ from crossfade import Upgrade
 from crossfade.asking import BLEND
 from crossfade.compatibility import Held, evaluate
 from crossfade.pairs import Pairs
-from crossfade.search import Question, Sample, joined
+from crossfade.search import Question, Rows, Sample, joined
 
 
 def mean_reciprocal(scene, scores) -> float:
@@ -30,15 +30,14 @@ def test_both_is_scored_as_the_searcher_scores(scene, d, n, distance):
     )
     old, mapped = made.upgrade.as_stored(made.old), made.upgrade.backward(made.new)
     on_old = made.upgrade.query_for_old(made.new)
-    sample = Sample(old, mapped)
-    for case, filled in (("both/old", False), ("both/new", True)):
+    sample = Sample(old, mapped, mapped)
+    no, every = np.zeros(len(old), bool), np.ones(len(old), bool)
+    for case, filled in (("both/old", no), ("both/new", every)):
         scores = np.array(
             [
                 joined(
                     Question(old[i], mapped[i], on_old[i]),
-                    old,
-                    mapped,
-                    np.full(len(old), filled),
+                    Rows(old, mapped, no, filled),
                     sample,
                     {"euclidean": "l2"}.get(distance, distance),
                 )

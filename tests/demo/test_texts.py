@@ -122,7 +122,7 @@ def test_an_untouched_table_is_asked_as_the_maps_say(ran: Ran) -> None:
     mapped = up.backward(asked.vectors.new)
     alone = measured(mapped[:, : old.shape[1]] @ old.T, asked.wanted)
     assert ran.at("started", "new") == pytest.approx(alone, abs=0.05)
-    both = Both(asked.vectors.old, mapped, up.as_stored(old)).unfilled()
+    both = Both(asked.vectors.old, mapped, up.as_stored(old)).as_old()
     found = measured(both.queries @ both.items.T, asked.wanted)
     # The store brings scores to scale by a sample, and joins the first thirty of each side.
     assert ran.at("started", "both") == pytest.approx(found, abs=1.0)
@@ -133,7 +133,7 @@ def test_both_loses_little_on_the_way_and_the_end_is_above_today(ran: Ran) -> No
     asked, stored, up = ran.texts.asked, ran.texts.vectors, ran.upgrade
     today = measured(asked.vectors.old @ stored.old.T, asked.wanted)["mrr@10"]
     both = Both(asked.vectors.old, up.backward(asked.vectors.new), up.as_stored(stored.old))
-    first, last = both.unfilled(), both.filled(up.backward(stored.new))
+    first, last = both.as_old(), both.as_filled(up.backward(stored.new))
     at_first, at_last = (measured(x.queries @ x.items.T, asked.wanted) for x in (first, last))
     # B of so few pairs is weak, and the fifth that it counts may cost a point at the start.
     assert at_first["mrr@10"] > today - 1.5

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from tests.migration.conftest import ROWS, Function, lifted_of, texts_of
 
+from crossfade.asking import DEFAULT, Weights
 from crossfade.errors import BadInput
 from crossfade.migration import Wanted
+from crossfade.migration.journal import load_journal, save_journal
 from crossfade.migration.sampling import KEY
 from crossfade.stores.sampling import draw_ids
 
@@ -19,7 +21,7 @@ def cosines(rows: np.ndarray, query: np.ndarray) -> np.ndarray:
     return rows @ query / np.linalg.norm(rows, axis=1) / np.linalg.norm(query)
 
 
-def by_hand(world, texts, shared, filled, text, lifted) -> tuple[dict, list]:
+def by_hand(world, texts, shared, filled, text, lifted, weights=DEFAULT) -> tuple[dict, list]:
     """Scores of `both`: what each model says, in deviations; and those of the ten best rows among
     the first thirty of each side. Rows may share a vector, so rows themselves are not compared."""
     keys = sorted(texts)
@@ -34,15 +36,22 @@ def by_hand(world, texts, shared, filled, text, lifted) -> tuple[dict, list]:
 
     everyone = np.arange(len(keys))
     by_old, by_backward = z(cosines(old, ask_old), everyone), z(cosines(old, on_old), everyone)
-    score = 0.8 * by_old + 0.2 * by_backward
+    few = weights.old_backward
+    score = (1 - few) * by_old + few * by_backward
     second = by_backward
     if lifted:
         rows = np.array([shared[key] for key in keys])
         is_filled = np.array([key in filled for key in keys])
         second = cosines(rows, ask_new)
+        b, f, w = weights.lifted_backward, weights.lifted_forward, weights.filled_new
+        all_lifted = cosines(lifted_of(world, [texts[key] for key in keys]), ask_new)
+        by_forward = (second - all_lifted.mean()) / all_lifted.std()
+        late = np.array([key == 9000 for key in keys])
+        as_lifted = (1 - b - f) * by_old + b * by_backward + f * by_forward
+        score = np.where(is_filled | late, score, as_lifted)
         if is_filled.sum() >= 30:
             by_new = z(second, np.flatnonzero(is_filled))
-            score = np.where(is_filled, 0.5 * by_old + 0.5 * by_new, score)
+            score = np.where(is_filled, (1 - w) * by_old + w * by_new, score)
     first = {*np.argsort(-by_old)[:DEPTH].tolist(), *np.argsort(-second)[:DEPTH].tolist()}
     return dict(zip(keys, score, strict=True)), sorted(-score[i] for i in first)[:10]
 
@@ -61,8 +70,13 @@ def test_before_anything_is_lifted(world, migration):
         np.testing.assert_allclose([-scores[key] for key in found], best, atol=1e-4)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_while_rows_are_filled(world, lifted, plan_folder, share):
+OTHERS = Weights(old_backward=0.5, lifted_backward=0.1, lifted_forward=0.6, filled_new=0.9)
+
+
+@pytest.mark.parametrize(
+    ("share", "weights"), [(0.0, DEFAULT), (0.3, DEFAULT), (1.0, DEFAULT), (0.3, OTHERS)]
+)
+def test_while_rows_are_filled(world, lifted, plan_folder, share, weights):
     texts = dict(world.texts)
     lifted.backfill(Function(world.models), Wanted(plan=plan_folder, labels="kind", share=share))
     # Rows come, change and go meanwhile.
@@ -78,9 +92,11 @@ def test_while_rows_are_filled(world, lifted, plan_folder, share):
     late = lifted_of(world, come[:1])[0]
     shared = {key: vector for key, (_, vector) in rows.items()} | {9000: late}
     lifted.store.put(KEY, None)
+    # As a plan would have it.
+    save_journal(lifted.store, load_journal(lifted.store).after(weights=weights))
     searcher = lifted.searcher(refresh=0)
     for text in QUERIES:
-        scores, best = by_hand(world, texts, shared, filled, text, True)
+        scores, best = by_hand(world, texts, shared, filled, text, True, weights)
         found = asked(world, searcher, text)
         np.testing.assert_allclose([-scores[key] for key in found], best, atol=1e-4)
     assert 9000 in asked(world, searcher, come[0])

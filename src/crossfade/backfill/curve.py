@@ -100,6 +100,16 @@ def turns(positions: Index, points: int = POINTS) -> tuple[Values, Index]:
     return steps / (points - 1), np.searchsorted(filled, positions, side="right")
 
 
+def check_metrics(names: Sequence[str]) -> list[Metric]:
+    """The metrics of these names; raises for those that have no curve."""
+    named = [Metric.named(name) for name in names]
+    if not named:
+        raise BadInput("a curve needs a metric")
+    if any(metric.kind == "agreement" for metric in named):
+        raise BadInput("agreement has no curve", step="use labels or qrels")
+    return named
+
+
 def curves(
     queries: NDArray[np.floating],
     before: NDArray[np.floating],
@@ -133,11 +143,9 @@ def curves(
     later = queries if after_queries is None else after_queries
     check(queries, before, relevance, distance)
     check(later, after, relevance, distance)
-    named = [Metric.named(name) for name in metrics]
-    if not named or not orders:
-        raise BadInput("a curve needs a metric and an order")
-    if any(metric.kind == "agreement" for metric in named):
-        raise BadInput("agreement has no curve", step="use labels or qrels")
+    named = check_metrics(metrics)
+    if not orders:
+        raise BadInput("a curve needs an order")
     for positions in orders.values():
         if len(positions) != relevance.gallery:
             raise BadInput(

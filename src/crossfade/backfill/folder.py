@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from crossfade.asking import DEFAULT
 from crossfade.backfill.items import Groups
 from crossfade.backfill.orders import AlignmentError
 from crossfade.backfill.plan import Choice
@@ -43,7 +44,7 @@ __all__ = [
     "save_plan",
     "upper_at_start",
 ]
-_CANDIDATE = ("asking", "order", "blend", "last_blend", "volume", "last_volume")
+_CANDIDATE = ("asking", "weights", "order", "blend", "last_blend", "volume", "last_volume")
 """What tells a candidate from the others, as columns of its curves."""
 HASH = "hash"
 ORDER = "order.parquet"
@@ -153,7 +154,13 @@ def upper_at_start(folder: Path, plan: Plan, metric: str) -> float:
 
     The curves are in a file of their own, which a plan can be carried out without.
     """
-    chosen = dict(zip(_CANDIDATE, (plan.asking, plan.order, *astuple(plan.how)), strict=True))
+    chosen = dict(
+        zip(
+            _CANDIDATE,
+            (plan.asking, str(plan.weights), plan.order, *astuple(plan.how)),
+            strict=True,
+        )
+    )
     wanted = [(name, "==", value) for name, value in (chosen | {"metric": metric}).items()]
     try:
         rows = pq.read_table(folder / CURVES, filters=[*wanted, ("share", "==", 0.0)]).to_pylist()
@@ -191,15 +198,23 @@ def card(plan: Plan) -> str:
 
 
 def promises(plan: Plan) -> list[str]:
-    """The worst moment on the way, and when the old model can go, a line for each metric."""
+    """What the voices count, the worst moment on the way, and when the old model can go."""
     out = []
+    if plan.asking in ("both", "blend") and plan.weights != DEFAULT:
+        out.append(f"the new model counts, by the state of a row: {plan.weights}")
+    if plan.lowest and not plan.knows_today:
+        out.append("today's level is not known: the old model has embedded no queries")
     for metric, low in plan.lowest.items():
+        if low["ci95"] is None:
+            lowest = f"the lowest point is at {low['share']:.0%}, {low['quality']:.1f}"
+            out.append(f"{metric}: {lowest}")
+            continue
         least, most = low["ci95"]
         out.append(
             f"{metric}: the lowest point is at {low['share']:.0%}, {low['against_today']:+.1f} "
             f"[{least:+.1f}, {most:+.1f}] against today"
         )
-    for metric, one in plan.alone.items():
+    for metric, one in plan.alone.items() if plan.knows_today else ():
         reaches = one["reaches"]
         until = "never are" if reaches is None else f"are from {reaches:.0%} on"
         out.append(f"{metric}: new queries alone {until} no longer below old/old")
@@ -222,6 +237,7 @@ def _table(simulation: Simulation, choice: Choice) -> pa.Table:
             for t, share in enumerate(candidate.curve.shares):
                 row = (
                     candidate.asking,
+                    str(candidate.weights),
                     candidate.order,
                     *astuple(candidate.blend),
                     share,

@@ -45,10 +45,10 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
         if metric in choice.bands:
             low, high = choice.bands[metric]
             panel.fill_between(100 * curve.shares, low, high, color=OURS, alpha=0.15, lw=0)
-        for line, style, text in (
-            (simulation.old.mean(metric), "--", "old/old"),
-            (simulation.new.mean(metric), ":", "new/new"),
-        ):
+        for text, style in (("old/old", "--"), ("new/new", ":")):
+            line = choice.qualities.get(metric, {}).get(text)
+            if line is None:
+                continue
             panel.axhline(line, color="#777", ls=style, lw=1)
             panel.text(100, line, f" {text}", fontsize=7, va="center")
         panel.axvline(100 * choice.stop, color=OURS, lw=0.8, ls="-.")

@@ -44,17 +44,20 @@ class Costs:
 
 @dataclass(frozen=True)
 class Lowest:
-    """The worst moment of a curve: where it is, and how far from today's index, in points."""
+    """The worst moment of a curve: where it is, and how far from today's index, in points.
+
+    How far is not known where the old model has embedded no queries.
+    """
 
     share: float
     quality: float
-    against_today: float
-    ci95: tuple[float, float]
+    against_today: float | None
+    ci95: tuple[float, float] | None
 
     @property
     def below(self) -> bool:
-        """Whether it is below today's index with 95 % confidence."""
-        return self.ci95[1] < 0
+        """Whether it is known to be below today's index, with 95 % confidence."""
+        return self.ci95 is not None and self.ci95[1] < 0
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ def choose(
     *,
     budget: float = 1.0,
     target: float | None = None,
+    today: float | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Choice:
@@ -101,31 +105,37 @@ def choose(
     in none of them: an order that wins one metric at the cost of another is no default. A way of
     asking that is below today's index at some moment, with 95 % confidence, is taken only if all
     are; of the others the best, or new queries alone where they are as good: they need one model
-    and one search. `target` (in percent, of the first metric) stands in for new/new.
+    and one search. Filled items store the new model's own vectors unless a blend is better with
+    95 % confidence. `target` (in percent, of the first metric) stands in for new/new, and `today`
+    for old/old where the old model is gone and has embedded no queries; without it nothing is said
+    of today's index.
     """
     if not 0 <= budget <= 1:
         raise BadInput(f"a budget of {budget}", step="use a share from 0 to 1")
     shares = simulation.candidates[0].curve.shares
     last = int(np.searchsorted(shares, budget + 1e-9, side="right"))
-    old = _line(simulation.old.values, optimize)
+    levels = _today(simulation, optimize, today)
+    old = None if levels is None else np.mean(list(levels.values()), axis=0)
     found = {
-        way: _Look.at(simulation, _best_asked(simulation, way, optimize, budget), optimize, last)
+        way: _best_asked(simulation, way, optimize, budget, last, (resamples, seed))
         for way in dict.fromkeys(c.asking for c in simulation.candidates)
     }
-    drawn = {way: look.drawn(old, resamples, seed) for way, look in found.items()}
-    ways = {
-        way: _lowest(look.values, shares, old, drawn[way], resamples, seed)
-        for way, look in found.items()
-    }
+    ways = {way: _lowest(look.values, shares, old, resamples, seed) for way, look in found.items()}
     way = _preferred(found, ways, shares[:last], resamples, seed)
     best, exact = found[way].best, found[way].exact
-    curve, drawn_curve, drawn_old = found[way].values.mean(axis=1), drawn[way][0], drawn[way][1]
+    curve, (drawn_curve, drawn_old) = (
+        found[way].values.mean(axis=1),
+        found[way].drawn(old, resamples, seed),
+    )
     top = int(np.argmax(curve))
     stop = next(
         t for t in range(top + 1) if interval(drawn_curve[:, top] - drawn_curve[:, t])[0] <= 0
     )
     by_itself = simulation.alone(best)
-    alone = {m: _alone(by_itself, simulation.old.mean(m), m, last) for m in optimize}
+    alone = {
+        m: _alone(by_itself, None if levels is None else float(levels[m].mean()), m, last)
+        for m in optimize
+    }
     recommendation, reason = _words(curve, drawn_curve, drawn_old, top, stop, shares, last)
     refused = recommendation == "do not upgrade"
     if way != "new" and not refused:
@@ -142,8 +152,8 @@ def choose(
     lowest = {}
     for metric in optimize:
         values = exact.of_queries(metric)[:last] * 100.0
-        base = _line(simulation.old.values, [metric])
-        lowest[metric] = _lowest(values, shares, base, None, resamples, seed)
+        base = None if levels is None else levels[metric]
+        lowest[metric] = _lowest(values, shares, base, resamples, seed)
     return Choice(
         best=best,
         recommendation=recommendation,
@@ -153,7 +163,7 @@ def choose(
         reach=reach,
         qualities={
             metric: {
-                "old/old": simulation.old.mean(metric),
+                **({} if levels is None else {"old/old": float(levels[metric].mean())}),
                 "new/new": simulation.new.mean(metric),
                 "at 0 %": float(best.curve.means(metric)[0]),
                 "lowest": lowest[metric].quality,
@@ -188,8 +198,10 @@ class _Look:
         values = np.mean([exact.of_queries(m) for m in optimize], axis=0)[:last] * 100.0
         return cls(best, exact, values)
 
-    def drawn(self, old: Float, resamples: int, seed: int) -> tuple[Float, Float]:
+    def drawn(self, old: Float | None, resamples: int, seed: int) -> tuple[Float, Float | None]:
         """Resampled means of the curve (resamples, points) and of old/old."""
+        if old is None:
+            return _resampled(self.values, resamples, seed), None
         found = _resampled(np.concatenate([self.values, old[None]]), resamples, seed)
         return found[:, :-1], found[:, -1]
 
@@ -201,13 +213,28 @@ class _Look:
 
 
 def _best_asked(
-    simulation: Simulation, way: str, optimize: Sequence[str], budget: float
-) -> Candidate:
+    simulation: Simulation,
+    way: str,
+    optimize: Sequence[str],
+    budget: float,
+    last: int,
+    draws: tuple[int, int],
+) -> _Look:
     asked = [c for c in simulation.candidates if c.asking == way]
     plain = [c.areas(optimize, budget) for c in asked if c.plain]
     fair = [c for c in asked if all((c.areas(optimize, budget) >= p).all() for p in plain)]
-    # Of equal worth the first: replacement before blending, simple orders before learned ones.
-    return max(fair, key=lambda c: float(c.areas(optimize, budget).mean()))
+
+    def first(some: list[Candidate]) -> _Look:
+        # Of equal worth the first: replacement before blending, simple orders before learned ones.
+        best = max(some, key=lambda c: float(c.areas(optimize, budget).mean()))
+        return _Look.at(simulation, best, optimize, last)
+
+    found, own = first(fair), [c for c in fair if c.blend.plain]
+    if found.best.blend.plain or not own:
+        return found
+    replaced, shares = first(own), found.best.curve.shares[:last]
+    gain = found.areas(shares) - replaced.areas(shares)
+    return found if interval(_resampled(gain[None], *draws)[:, 0])[0] > 0 else replaced
 
 
 def _preferred(
@@ -227,27 +254,18 @@ def _preferred(
     return first
 
 
-def _lowest(
-    values: Float,
-    shares: Float,
-    old: Float,
-    drawn: tuple[Float, Float] | None,
-    resamples: int,
-    seed: int,
-) -> Lowest:
+def _lowest(values: Float, shares: Float, old: Float | None, resamples: int, seed: int) -> Lowest:
     at = int(np.argmin(values.mean(axis=1)))
-    if drawn is None:
-        both = _resampled(np.stack([values[at], old]), resamples, seed)
-        gaps = both[:, 0] - both[:, 1]
-    else:
-        gaps = drawn[0][:, at] - drawn[1]
-    quality = float(values[at].mean())
-    return Lowest(float(shares[at]), quality, quality - float(old.mean()), interval(gaps))
+    share, quality = float(shares[at]), float(values[at].mean())
+    if old is None:
+        return Lowest(share, quality, None, None)
+    both = _resampled(np.stack([values[at], old]), resamples, seed)
+    return Lowest(share, quality, quality - float(old.mean()), interval(both[:, 0] - both[:, 1]))
 
 
-def _alone(curve: Curve, old: float, metric: str, last: int) -> Alone:
+def _alone(curve: Curve, old: float | None, metric: str, last: int) -> Alone:
     means = curve.means(metric)[:last]
-    below = np.flatnonzero(means < old)
+    below = np.flatnonzero(means < (np.inf if old is None else old))
     first = int(below[-1]) + 1 if len(below) else 0
     return Alone(
         float(curve.shares[first]) if first < len(means) else None,
@@ -272,9 +290,9 @@ def _until_alone(stop: int, alone: dict[str, Alone], shares: Float, last: int) -
 
 
 def _words(
-    curve: Float, drawn: Float, old: Float, top: int, stop: int, shares: Float, last: int
+    curve: Float, drawn: Float, old: Float | None, top: int, stop: int, shares: Float, last: int
 ) -> tuple[str, str]:
-    if interval(drawn[:, top] - old)[1] < 0:
+    if old is not None and interval(drawn[:, top] - old)[1] < 0:
         return "do not upgrade", "even the best point of the curve is below today's index"
     if stop == 0:
         return "stop at 0 %", "no share of backfilling is better than none with 95 % confidence"
@@ -284,6 +302,22 @@ def _words(
         f"backfill {shares[stop]:.0%}",
         f"from there on nothing up to {shares[last - 1]:.0%} is better with 95 % confidence",
     )
+
+
+def _today(
+    simulation: Simulation, metrics: Sequence[str], known: float | None
+) -> dict[str, Float] | None:
+    """By metric what each query finds today, in percent; None where nobody can tell."""
+    if simulation.old is not None:
+        return {m: _line(simulation.old.values, [m]) for m in metrics}
+    if known is None:
+        return None
+    if len(metrics) > 1:
+        raise BadInput(
+            "today's level is given for one metric, and several are optimized",
+            step="name one with --optimize",
+        )
+    return {metrics[0]: np.full(simulation.new.queries, known)}
 
 
 def _line(values: dict[str, Float], metrics: Sequence[str]) -> Float:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from crossfade.asking import Asking
+from crossfade.asking import DEFAULT, Asking, Weights
 from crossfade.backfill.blend import Blend, stored
 from crossfade.backfill.items import Groups
 from crossfade.backfill.orders import NEED_GROUPS, AlignmentError
@@ -38,6 +38,8 @@ class Plan(BaseModel):
     budget: float
     asking: Asking = "new"
     """How a gallery under way is asked."""
+    weights: Weights = DEFAULT
+    """What each voice counts where both models are asked."""
     order: str
     groups: Literal["classes", "clusters"] | None = None
     """What the order compares items with, if with anything; clusters are in the tensors."""
@@ -79,6 +81,11 @@ class Plan(BaseModel):
         reached = [one["reaches"] for one in self.alone.values()]
         known = [share for share in reached if share is not None]
         return max(known) if known and len(known) == len(reached) else None
+
+    @property
+    def knows_today(self) -> bool:
+        """Whether today's index was measured, or its level given."""
+        return all("old/old" in found for found in self.quality.values())
 
     def quality_at(self, share: float, metric: str) -> float:
         """What the simulated gallery reaches at a share from 0 to 1, in percent."""
@@ -144,6 +151,7 @@ def describe(
         optimize=optimize,
         budget=budget,
         asking=best.asking,
+        weights=best.weights,
         order=best.order,
         groups=("classes" if groups.labelled else "clusters") if grouped and groups else None,
         classes=classes,
@@ -166,6 +174,7 @@ def describe(
         candidates=[
             {
                 "asking": c.asking,
+                "weights": str(c.weights),
                 "order": c.order,
                 "blend": c.blend.first,
                 "last_blend": c.blend.last,

@@ -16,18 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.asking import Asking, Both
+from crossfade.asking import DEFAULT, Asked, Asking, Both, Weights, blended
 from crossfade.backfill.blend import Blend, stored
-from crossfade.backfill.curve import POINTS, Curve, Line, curves
+from crossfade.backfill.curve import POINTS, Curve, Line, check_metrics, curves
 from crossfade.backfill.items import Groups, Index, Items
 from crossfade.backfill.orders import ALIGNMENT, ORDERS, AlignmentError
 from crossfade.backfill.places import filled_first, places_in
 from crossfade.backfill.start import LIFTED, State, held_before
 from crossfade.backfill.volume import Quiet
+from crossfade.backfill.weights import BLEND_GRID, Ruler
 from crossfade.compatibility.held import Held
-from crossfade.compatibility.table import asked_vectors, sides
+from crossfade.compatibility.table import sides
 from crossfade.errors import BadInput
 from crossfade.retrieval import Distance, Measured, Relevance, SameClass, measure
+from crossfade.retrieval.ranking import comparable
+from crossfade.spaces import fit_dim
 from crossfade.upgrade import Upgrade
 
 BLENDS = (Blend(1, 1), Blend(0.85, 0.85), Blend(0.7, 0.7), Blend(0.5, 0.5))
@@ -52,6 +55,7 @@ class Candidate:
     blend: Blend
     curve: Line | Curve
     asking: Asking = "new"
+    weights: Weights = DEFAULT
 
     @property
     def plain(self) -> bool:
@@ -71,7 +75,8 @@ class Simulation:
     """All candidates, the lines they are compared with, and what the orders and blends need."""
 
     candidates: list[Candidate]
-    old: Measured
+    old: Measured | None
+    """None where the old model has embedded no queries."""
     new: Measured
     groups: Groups | None = None
     alignment: AlignmentError | None = None
@@ -100,12 +105,14 @@ class _Scene:
     """Queries and a gallery that is backfilled in some order, as a curve needs them."""
 
     queries: Float
+    old_queries: Float | None
     both: Both | None
-    blended: tuple[Float, Float] | None
-    """One vector of both models, and the old vectors it asks."""
+    gallery_old: Float
     lifted: Float
     mapped: Float
     before: Float
+    raw: NDArray[np.bool_]
+    """Items that are not lifted."""
     filled: NDArray[np.bool_]
     places: dict[str, Index]
     relevance: Relevance
@@ -114,17 +121,24 @@ class _Scene:
     distance: Distance
     quiet: Quiet | None
 
-    def curves(self, orders: Sequence[str], how: Blend, asking: Asking = "new") -> dict[str, Curve]:
+    def curves(
+        self,
+        orders: Sequence[str],
+        how: Blend,
+        asking: Asking = "new",
+        weights: Weights = DEFAULT,
+    ) -> dict[str, Curve]:
         """One call for all orders where what is stored does not depend on them."""
         if asking == "blend":
-            return dict.fromkeys(orders, self._level())
+            return dict.fromkeys(orders, self._level(weights))
         if how.first == how.last and how.first_volume == how.last_volume:
             places = {name: self.places[name] for name in orders}
-            return self._run(places, self._after(how, 0.0), asking)
+            return self._run(places, self._after(how, 0.0), asking, weights)
         found: dict[str, Curve] = {}
         for name in orders:
             place = self.places[name]
-            found |= self._run({name: place}, self._after(how, place / len(place)), asking)
+            after = self._after(how, place / len(place))
+            found |= self._run({name: place}, after, asking, weights)
         return found
 
     def _after(self, how: Blend, shares: NDArray[np.floating] | float) -> Float:
@@ -132,32 +146,61 @@ class _Scene:
         # What is backfilled already stays as it is.
         return np.where(self.filled[:, None], self.before, after) if self.filled.any() else after
 
-    def _run(self, places: dict[str, Index], after: Float, asking: Asking) -> dict[str, Curve]:
+    def _run(
+        self, places: dict[str, Index], after: Float, asking: Asking, weights: Weights
+    ) -> dict[str, Curve]:
         given: dict[str, Any] = {"points": self.points, "distance": self.distance}
         sides = self.queries, self.before, after
         if asking == "both" and self.both is not None:
-            now, then = self.both.unfilled(), self.both.filled(after)
-            before, after = now.items, then.items
-            asked = now.queries, then.queries
-            if self.filled.any():
-                # Rows that are filled already count as such from the first point on.
-                blank = [np.zeros_like(one) for one in (before, after)]
-                after = np.concatenate([blank[0], after], axis=1)
-                before = np.concatenate([before, blank[1]], axis=1)
-                before[self.filled] = after[self.filled]
-                asked = (np.concatenate(asked, axis=1),) * 2
-            sides = asked[0], before, after
-            given |= {"distance": "dot", "after_queries": asked[1]}
+            now, then = self._states(self.both, after, weights)
+            sides = now.queries, now.items, then.items
+            given |= {"distance": "dot", "after_queries": then.queries}
         return curves(*sides, places, self.relevance, self.metrics, **given)
 
-    def _level(self) -> Curve:
+    def _states(self, both: Both, after: Float, weights: Weights) -> tuple[Asked, Asked]:
+        """Scores of all items as they are, and as they are once they are filled."""
+        then = both.as_filled(after, weights)
+        if not self.filled.any() and not self.raw.any():
+            return both.as_lifted(weights), then
+        if not self.filled.any() and self.raw.all():
+            return both.as_old(weights), then
+        # Each item has values in the columns of its own state, and the queries ask all.
+        lifted = ~self.raw & ~self.filled
+        states = [
+            (both.as_old(weights), self.raw),
+            (both.as_lifted(weights), lifted),
+            (then, self.filled),
+        ]
+        asked = np.concatenate([one.queries for one, _ in states], axis=1)
+        now = np.concatenate([one.items * rows[:, None] for one, rows in states], axis=1)
+        blank = np.zeros((len(now), now.shape[1] - then.items.shape[1]), np.float32)
+        return Asked(asked, now), Asked(asked, np.concatenate([blank, then.items], axis=1))
+
+    def _level(self, weights: Weights) -> Curve:
         """A curve that does not move: a blended query asks the old vectors, whatever is filled."""
-        if self.blended is None:
-            raise BadInput("there are no old queries to blend with")
-        found = _measured(self.blended, self.relevance, self.metrics, self.distance)
+        asked = self._blend(weights)
+        found = _measured((asked.queries, asked.items), self.relevance, self.metrics, "dot")
         shares = np.arange(self.points) / (self.points - 1)
         values = {m: np.tile(v, (self.points, 1)) for m, v in found.values.items()}
         return Curve(shares, values)
+
+    def _blend(self, weights: Weights) -> Asked:
+        """One vector of both models for each query, and the old vectors it asks."""
+        if self.old_queries is None:
+            raise BadInput("there are no old queries to blend with")
+        on_old = fit_dim(self.queries, self.old_queries.shape[1])
+        one = blended(on_old, self.old_queries, weights.blend)
+        return Asked(*comparable(one, self.gallery_old, self.distance))
+
+    def learn_weights(self, asking: Sequence[Asking], seed: int) -> Weights:
+        """What each voice should count, as far as these queries tell."""
+        ruler = Ruler(self.relevance, self.metrics, seed)
+        out = DEFAULT
+        if "both" in asking and self.both is not None:
+            out = ruler.of_both(self.both, self._after(Blend(), 0.0))
+        if "blend" in asking:
+            out = ruler.best(out, BLEND_GRID, self._blend)
+        return out
 
 
 def simulate(
@@ -167,7 +210,7 @@ def simulate(
     orders: Sequence[str] = DEFAULT_ORDERS,
     blends: Sequence[Blend | float] | None = None,
     metrics: Sequence[str] = ("cmc@1", "mAP"),
-    asking: Sequence[Asking] = ASKING,
+    asking: Sequence[Asking] | None = None,
     points: int = POINTS,
     distance: Distance = "cosine",
     start: State = LIFTED,
@@ -179,9 +222,10 @@ def simulate(
 ) -> Simulation:
     """Curves of all `orders` (two joined by '+' are combined) and `blends`, asked in every way.
 
-    `asking` names the ways; without the old model there is `new` alone. Both models' queries are
-    tried with all orders and with what the new model says as it is: a blend of what is stored
-    would hold the old model twice.
+    `asking` names the ways, by default all; without the old model there is `new` alone. Both
+    models' queries are tried with all orders and with what the new model says as it is: a blend of
+    what is stored would hold the old model twice. What each voice counts is chosen on half of the
+    queries and kept where the other half confirms it (`crossfade.backfill.weights`).
 
     Without `blends` they are searched for: `BLENDS` with every order, then those that fall along
     the order, with and without turning the volume down, with the orders that are best up to the
@@ -193,17 +237,13 @@ def simulate(
         raise BadInput(
             "a plan is made on labels or qrels", where=held.name, step="give --labels or --qrels"
         )
-    if held.query_old is None:
-        raise BadInput(
-            "the old model has embedded no queries, and a plan is compared with today's search",
-            where=held.name,
-            step="make the pairs with --embed-old",
-        )
+    check_metrics(metrics)
+    asking = _possible(asking, held)
     gallery = sides(upgrade, held.gallery_old, held.gallery_new)
     same = held.query_old is held.gallery_old
     queries = gallery if same else sides(upgrade, held.query_old, held.query_new)
     lifted, mapped = gallery["F(old)"], gallery["B(new)"]
-    before, filled = held_before(upgrade, held.gallery_old, lifted, mapped, start)
+    before, raw, filled = held_before(upgrade, held.gallery_old, lifted, mapped, start)
     labels = held.relevance.gallery_labels if isinstance(held.relevance, SameClass) else None
     items = Items(np.arange(held.gallery), held.gallery_old, lifted, labels, priority)
     places, groups, alignment = places_in(orders, items, mapped, seed)
@@ -217,23 +257,17 @@ def simulate(
                 where=held.name,
                 step="leave out --volume",
             )
-    unknown = [way for way in asking if way not in ASKING]
-    if unknown or not asking:
-        raise BadInput(
-            f"a plan does not ask {unknown[0]!r}" if unknown else "no way of asking is named",
-            step=f"use {', '.join(ASKING)}",
-        )
     scene = _Scene(
         queries=queries["B(new)"],
-        both=Both(queries["old"], queries["B(new)"], gallery["old"], distance, seed=seed)
+        old_queries=queries.get("old"),
+        both=Both(queries["old"], queries["B(new)"], gallery["old"], lifted, distance, seed)
         if "both" in asking
         else None,
-        blended=asked_vectors("blend/old", queries, gallery, distance)[0]
-        if "blend" in asking
-        else None,
+        gallery_old=gallery["old"],
         lifted=lifted,
         mapped=mapped,
         before=before,
+        raw=raw,
         filled=filled,
         places={name: filled_first(place, filled) for name, place in places.items()},
         relevance=held.relevance,
@@ -242,20 +276,41 @@ def simulate(
         distance=distance,
         quiet=quiet,
     )
-    found = _search(scene, orders, given, asking, budget, progress)
-    lines = [
-        _measured((queries[side], gallery[side]), held.relevance, metrics, distance)
+    weights = list(dict.fromkeys([DEFAULT, scene.learn_weights(asking, seed)]))
+    found = _search(scene, orders, given, asking, weights, budget, progress)
+    lines = {
+        side: _measured((queries[side], gallery[side]), held.relevance, metrics, distance)
         for side in ("old", "new")
-    ]
+        if side in queries
+    }
     return Simulation(
         found,
-        lines[0],
-        lines[1],
+        lines.get("old"),
+        lines["new"],
         groups,
         alignment,
         quiet,
-        again=lambda c: scene.curves([c.order], c.blend, c.asking)[c.order],
+        again=lambda c: scene.curves([c.order], c.blend, c.asking, c.weights)[c.order],
     )
+
+
+def _possible(asking: Sequence[Asking] | None, held: Held) -> Sequence[Asking]:
+    """The ways that were named, or all there are for these queries."""
+    if asking is None:
+        return ASKING if held.query_old is not None else ("new",)
+    unknown = [way for way in asking if way not in ASKING]
+    if unknown or not asking:
+        raise BadInput(
+            f"a plan does not ask {unknown[0]!r}" if unknown else "no way of asking is named",
+            step=f"use {', '.join(ASKING)}",
+        )
+    if held.query_old is None and set(asking) != {"new"}:
+        raise BadInput(
+            "the old model has embedded no queries, and only new ones can be asked",
+            where=held.name,
+            step="make the pairs with --embed-old, or plan with --ask new",
+        )
+    return asking
 
 
 def _measured(
@@ -272,6 +327,7 @@ def _search(
     orders: Sequence[str],
     given: list[Blend] | None,
     asking: Sequence[Asking],
+    weights: Sequence[Weights],
     budget: float,
     progress: Progress | None,
 ) -> list[Candidate]:
@@ -279,9 +335,9 @@ def _search(
     alone = (len(BLENDS) + 1 if given is None else len(given)) if "new" in asking else 0
     steps = alone + (len(asking) - ("new" in asking))
 
-    def tried(names: Sequence[str], how: Blend, way: Asking = "new") -> None:
-        by_order = scene.curves(names, how, way)
-        found.extend(Candidate(name, how, curve.line(), way) for name, curve in by_order.items())
+    def tried(names: Sequence[str], how: Blend, way: Asking = "new", by: Weights = DEFAULT) -> None:
+        for name, curve in scene.curves(names, how, way, by).items():
+            found.append(Candidate(name, how, curve.line(), way, by))
 
     if "new" in asking:
         for done, how in enumerate(BLENDS if given is None else given, 1):
@@ -304,7 +360,8 @@ def _search(
     for done, way in enumerate((way for way in asking if way != "new"), alone + 1):
         # A blended query asks old vectors: what is filled, and when, is all the same to it.
         for how in [Blend()] if given is None or way == "blend" else given:
-            tried(orders if way == "both" else orders[:1], how, way)
+            for by in weights:
+                tried(orders if way == "both" else orders[:1], how, way, by)
         if progress is not None:
             progress(done, steps)
     return found

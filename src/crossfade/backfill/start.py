@@ -17,8 +17,8 @@ State = str | NDArray[np.str_]
 
 def held_before(
     upgrade: Upgrade, old: Float, lifted: Float, mapped: Float, state: State
-) -> tuple[Float, NDArray[np.bool_]]:
-    """What each item stores now (rows, n), and whether it is backfilled already.
+) -> tuple[Float, NDArray[np.bool_], NDArray[np.bool_]]:
+    """What each item stores now (rows, n), and whether it is still old, or backfilled already.
 
     `old` items store the old vector as it sits in the shared space, `lifted` ones F(old), `filled`
     ones B(new).
@@ -28,7 +28,7 @@ def held_before(
     >>> old = new + 0.1 * rng.normal(size=(100, 4)).astype("f4")
     >>> upgrade = Upgrade(solver="closed_form").fit(old, new)
     >>> f, b = upgrade.forward(old), upgrade.backward(new)
-    >>> before, filled = held_before(upgrade, old, f, b, np.repeat(["lifted", "filled"], 50))
+    >>> before, _, filled = held_before(upgrade, old, f, b, np.repeat(["lifted", "filled"], 50))
     >>> np.array_equal(before[:50], f[:50]), np.array_equal(before[50:], b[50:]), int(filled.sum())
     (True, True, 50)
     """
@@ -44,8 +44,8 @@ def held_before(
     filled = states == FILLED
     raw = states == OLD
     if not raw.any() and not filled.any():
-        return lifted, filled
+        return lifted, raw, filled
     out = np.where(filled[:, None], mapped, lifted)
     if raw.any():
         out[raw] = upgrade.place(old[raw])
-    return out, filled
+    return out, raw, filled

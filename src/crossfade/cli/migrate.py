@@ -298,7 +298,8 @@ def show_status(found: Status) -> None:
         for name in names.values():
             quality.add_column(name, justify="right")
         for metric in found.quality["now"]:
-            quality.add_row(metric, *(f"{found.quality[key][metric]:.1f}" for key in names))
+            known = [found.quality[key].get(metric) for key in names]
+            quality.add_row(metric, *("?" if value is None else f"{value:.1f}" for value in known))
         console.print(quality)
     for event in found.events[-3:]:
         console.print(f"{event['at']}  {event['what']}", highlight=False, markup=False)

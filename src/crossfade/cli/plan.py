@@ -114,6 +114,13 @@ def plan(
         float | None,
         typer.Option(help="In percent, in place of new/new.", rich_help_panel=WHAT),
     ] = None,
+    today: Annotated[
+        float | None,
+        typer.Option(
+            help="In percent, in place of old/old where the old model is gone.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     items: Annotated[
         int | None, typer.Option(min=1, help="Items of the real gallery.", rich_help_panel=REAL)
     ] = None,
@@ -183,7 +190,12 @@ def plan(
             seed=seed,
             progress=advance,
         )
-    choice = choose(simulation, chosen, budget=budget, target=target, seed=seed)
+    choice = choose(simulation, chosen, budget=budget, target=target, today=today, seed=seed)
+    if simulation.old is None and today is None:
+        notes.append(
+            "the old model has embedded no queries: how far new ones are from today's search, and "
+            "from which share on they reach it, is not known (give its level with --today)"
+        )
     total = items or (held.gallery if real is None else real.source.rows)
     made = describe(
         fitted,

@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from crossfade.asking import DEFAULT
 from crossfade.backfill.blend import Blend
 from crossfade.backfill.folder import promises
 from crossfade.backfill.record import Plan
@@ -32,7 +33,7 @@ def show(made: Plan, output: Path) -> None:
         table.add_column(f"full {metric}", justify="right")
     for candidate in shown:
         how = _how(candidate)
-        best = _key(candidate) == (made.asking, made.order, made.how)
+        best = _key(candidate) == _chosen(made)
         cells = [f"{candidate[k][m]:.2f}" for m in made.optimize for k in ("area", "full")]
         row = (candidate["asking"], candidate["order"], str(how), *cells)
         table.add_row(*row, style="bold green" if best else None)
@@ -70,17 +71,25 @@ def worth_showing(made: Plan) -> list[dict[str, Any]]:
 
     shown, seen = [], set()
     for candidate in sorted(made.candidates, key=area, reverse=True):
-        way, order, how = key = _key(candidate)
+        way, order, how, _ = key = _key(candidate)
         # With a budget the choice need not have the largest area of the whole curve.
-        wanted = key == (made.asking, made.order, made.how) or (order, how) == ("random", Blend())
+        wanted = key == _chosen(made) or (order, how) == ("random", Blend())
         if wanted or (way, order) not in seen:
             shown.append(candidate)
             seen.add((way, order))
     return shown
 
 
-def _key(candidate: dict[str, Any]) -> tuple[str, str, Blend]:
-    return candidate["asking"], candidate["order"], _how(candidate)
+_Key = tuple[str, str, Blend, str]
+
+
+def _chosen(made: Plan) -> _Key:
+    return made.asking, made.order, made.how, str(made.weights)
+
+
+def _key(candidate: dict[str, Any]) -> _Key:
+    weights = candidate.get("weights", str(DEFAULT))
+    return candidate["asking"], candidate["order"], _how(candidate), weights
 
 
 def _how(candidate: dict[str, Any]) -> Blend:

@@ -46,14 +46,16 @@ def _ends(text: str) -> tuple[float, float]:
     return first, last
 
 
-def ways_of(names: list[str] | None) -> list[Asking]:
-    """Ways of asking that were named; all without.
+def ways_of(names: list[str] | None) -> list[Asking] | None:
+    """Ways of asking that were named; None leaves it to the queries.
 
     >>> ways_of(["both", "both"])
     ['both']
     """
-    found: list[Asking] = [way for way in ASKING if names is None or way in names]
-    unknown = [name for name in names or [] if name not in ASKING]
+    if names is None:
+        return None
+    found: list[Asking] = [way for way in ASKING if way in names]
+    unknown = [name for name in names if name not in ASKING]
     if unknown:
         raise BadInput(f"a plan does not ask {unknown[0]!r}", step=f"use {', '.join(ASKING)}")
     return found

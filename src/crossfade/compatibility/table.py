@@ -137,8 +137,8 @@ def asked_vectors(
     if case == "blend/old":
         on_old = fit_dim(queries["B(new)"], queries["old"].shape[1])
         return (blended(on_old, queries["old"]), gallery["old"]), distance
-    both = Both(queries["old"], queries["B(new)"], gallery["old"], distance, seed=seed)
-    asked = both.unfilled() if case == "both/old" else both.filled(gallery["B(new)"])
+    both = Both(queries["old"], queries["B(new)"], gallery["old"], distance=distance, seed=seed)
+    asked = both.as_old() if case == "both/old" else both.as_filled(gallery["B(new)"])
     return (asked.queries, asked.items), "dot"
 
 

@@ -69,7 +69,7 @@ def evaluate_on_store(
     if held.query_old is not None:
         # The held rows are a sample of the store: scores are brought to scale by them.
         like = upgrade.as_stored(held.gallery_old)
-        both = Both(queries["old"], queries["B(new)"], like, sample.distance, seed=seed)
+        both = Both(queries["old"], queries["B(new)"], like, distance=sample.distance, seed=seed)
         cases += [case for case in ASKED if case.endswith("/old")]
     bars = {
         case: _scores(case, queries, wanted.gallery, sample.distance, both, own=True)
@@ -209,7 +209,7 @@ def _scores(
     """Scores of all queries and rows, or of each query and its `own` row; and what of them is
     round-off: the longest that a product of each query can be."""
     if case == "both/old" and both is not None:
-        asked = both.unfilled(gallery["old"])
+        asked = both.as_old(rows=gallery["old"])
         q, g = asked.queries, asked.items
     else:
         vectors = (

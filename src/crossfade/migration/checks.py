@@ -138,6 +138,11 @@ def check_verdict(upgrade: Upgrade, evaluation: Path | None, plan: Path | None) 
         below = _below_at_start(made, plan)
         if below:
             refusals.append(f"the plan's curve begins below old/old: {below}")
+        if evaluation is None and not made.knows_today:
+            refusals.append(
+                "the plan does not know today's level, for the old model has embedded no queries: "
+                "give it to crossfade plan with --today"
+            )
         if evaluation is None and not made.held_out:
             refusals.append(
                 "the plan was made on the fit's own validation rows, which are no evidence: give "
@@ -175,7 +180,7 @@ def _below_at_start(made: Plan, folder: Path) -> str:
     return ", ".join(
         f"{metric} {found['at 0 %']:.1f} against {found['old/old']:.1f}"
         for metric, found in made.quality.items()
-        if upper_at_start(folder, made, metric) < found["old/old"]
+        if "old/old" in found and upper_at_start(folder, made, metric) < found["old/old"]
     )
 
 

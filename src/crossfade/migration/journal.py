@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from crossfade.asking import Asking
+from crossfade.asking import DEFAULT, Asking, Weights
 from crossfade.errors import BadInput, StoreError
 from crossfade.stores import Metric, Store
 
@@ -100,6 +100,8 @@ class Journal(BaseModel):
     """The coordinates in which the shared column is written."""
     asking: Asking | None = None
     """How the plan says to ask; None without one, and then both models are, where both can be."""
+    weights: Weights = DEFAULT
+    """What each voice counts where both models are asked."""
     alone_from: float | None = None
     """The share from which on, by the plan, new queries alone are not below today's search."""
     kept: bool = False

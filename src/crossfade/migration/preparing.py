@@ -104,6 +104,7 @@ def prepare(
     )
     return journal.after(
         asking=made.asking,
+        weights=made.weights,
         alone_from=made.alone_from,
         backfill=Backfill(
             plan=found,

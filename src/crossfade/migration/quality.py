@@ -22,7 +22,7 @@ def predicted(folder: Path, share: float) -> Predicted:
     """Read off the plan's own curve at `share` of the gallery."""
     plan = load_plan(folder).plan
     return Predicted(
-        old={m: q["old/old"] for m, q in plan.quality.items()},
+        old={m: q["old/old"] for m, q in plan.quality.items() if "old/old" in q},
         now={m: plan.quality_at(share, m) for m in plan.quality},
         at_stop={m: plan.quality_at(plan.stop, m) for m in plan.quality},
         new={m: q["new/new"] for m, q in plan.quality.items()},

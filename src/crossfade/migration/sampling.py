@@ -19,6 +19,7 @@ from crossfade.stores.sampling import draw_ids
 
 KEY = "sample"
 ROWS = 1000
+_NO_ROWS = np.zeros((0, 0), np.float32)
 
 
 def keep_sample(store: Store) -> None:
@@ -27,7 +28,10 @@ def keep_sample(store: Store) -> None:
 
 
 def read_sample(store: Store, *, filled: bool) -> Sample:
-    """The rows of the sample as they are now; one is drawn where none was kept, or it has gone."""
+    """The rows of the sample as they are now; one is drawn where none was kept, or it has gone.
+
+    F of the old vectors is for whoever has F to add.
+    """
     text = store.get(KEY)
     ids: list[Id] = [] if text is None else json.loads(text)
     found = _read(store, ids, filled)
@@ -47,6 +51,6 @@ def _read(store: Store, ids: list[Id], filled: bool) -> Sample:
     old = matrix(rows[store.vector])
     good = ~unusable(rows[store.vector], old)
     if not filled:
-        return Sample(old[good], np.zeros((0, 0), np.float32))
+        return Sample(old[good], _NO_ROWS, _NO_ROWS)
     new = np.array([state == NEW for state in rows[STATE].to_pylist()], bool)
-    return Sample(old[good], matrix(rows[VECTOR])[good & new])
+    return Sample(old[good], _NO_ROWS, matrix(rows[VECTOR])[good & new])

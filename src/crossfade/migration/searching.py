@@ -26,13 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 from crossfade.asking import WAYS, Asking, blended
 from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput, StoreError
-from crossfade.migration.columns import NEW, STATE, VECTOR
+from crossfade.migration.columns import FORWARD, NEW, STATE, VECTOR
 from crossfade.migration.journal import LIFTED, Journal, need_journal
 from crossfade.migration.late import any_late
 from crossfade.migration.opening import check_opened, open_migrating
 from crossfade.migration.sampling import read_sample
 from crossfade.migration.space import SharedColumn
-from crossfade.search.asking import Question, joined
+from crossfade.search.asking import Question, Rows, joined
 from crossfade.search.calibration import Sample
 from crossfade.stores import Hit, Store
 from crossfade.stores.rows import matrix, similarities
@@ -140,7 +140,7 @@ class Searcher:
         if way == "blend":
             # On the old vectors, at any share: among lifted rows a blended query loses more than
             # filled ones bring.
-            one = blended(query.backward(), query.old)
+            one = blended(query.backward(), query.old, journal.weights.blend)
             return self.store.search(one, column=journal.vector, **kept)
         if way == "old" or not lifted:
             on_old = query.old if way == "old" else query.backward()
@@ -184,13 +184,19 @@ class Searcher:
             # The columns have changed places between one question and the other.
             raise self._leaving()
         old = np.array([hit.values[journal.vector] for hit in hits], np.float32)
-        filled = np.array([lifted and hit.values[STATE] == NEW for hit in hits], bool)
+        states = [hit.values[STATE] if lifted else None for hit in hits]
         shared = np.zeros((len(hits), self.upgrade.shared_dim_), np.float32)
-        for at in np.flatnonzero(filled):
-            shared[at] = hits[at].values[VECTOR]
-        scores = joined(
-            query.question(), old, shared, filled, self._sample(journal), self.store.metric
+        for at, hit in enumerate(hits):
+            if states[at] is not None:
+                shared[at] = hit.values[VECTOR]
+        rows = Rows(
+            old,
+            shared,
+            lifted=np.array([state == FORWARD for state in states], bool),
+            filled=np.array([state == NEW for state in states], bool),
         )
+        sample = self._sample(journal)
+        scores = joined(query.question(), rows, sample, self.store.metric, journal.weights)
         return [
             Hit(
                 hits[at].id,
@@ -219,6 +225,8 @@ class Searcher:
             found = read_sample(self.store, filled=journal.stage in LIFTED)
             if found.old.shape[1] != self.upgrade.old_dim_:
                 raise self._leaving()
+            if journal.stage in LIFTED:
+                found = replace(found, lifted=self._column(journal).lift(found.old))
             self._sampled = known = (now, journal.stage, found)
         return known[2]
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from crossfade.asking import Weights
 from crossfade.backfill.folder import load_plan
 from crossfade.errors import BadInput, NotCompatible
 from crossfade.migration.checks import (
@@ -131,6 +132,7 @@ def begin(
         space=space_of(upgrade),
         planned=None if seen.backfill is None else seen.backfill["share"],
         asking=None if seen.backfill is None else seen.backfill["asking"],
+        weights=Weights(**({} if seen.backfill is None else seen.backfill["weights"])),
         alone_from=None if seen.backfill is None else seen.backfill["alone_from"],
     )
     save_journal(store, journal.after(f"started with {seen.store.rows:,} rows"))
@@ -159,6 +161,7 @@ def _backfill(folder: Path, upgrade: Upgrade, rows: int) -> dict[str, Any]:
         "order": made.order,
         "blend": str(made.how),
         "asking": made.asking,
+        "weights": asdict(made.weights),
         "alone_from": made.alone_from,
         "share": made.stop,
         "rows": int(made.stop * rows),

@@ -21,14 +21,16 @@ FEWEST = 30
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some rows of a gallery: old vectors, and the shared ones of those among them that are filled.
+    """Some rows of a gallery: old vectors, F of them, and the shared vectors of those among them
+    that are filled.
 
-    >>> sample = Sample(np.eye(3, dtype="f4"), np.zeros((0, 4), "f4"))
+    >>> sample = Sample(np.eye(3, dtype="f4"), np.zeros((3, 4), "f4"), np.zeros((0, 4), "f4"))
     >>> len(sample.old), sample.knows_filled
     (3, False)
     """
 
     old: Float
+    lifted: Float
     filled: Float
 
     @property
