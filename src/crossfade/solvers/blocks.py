@@ -19,6 +19,9 @@ CHECKS = {"backward": 4, "forward": 10}
 # How far above λ a kept B may be; the slack is for λ = 0, which no float32 matrix meets.
 OVERSHOOT, SLACK = 1.1, 0.05
 W1, W4, TEMPERATURE = 5.0, 1.0, 0.07
+# Without labels, validation is agreement with the new model, and most of the time goes into an F
+# that gains little: it is trained while each look at it finds so many points more.
+WORTH = 0.5
 Loss = Callable[[torch.Tensor], dict[str, torch.Tensor]]
 
 
@@ -46,6 +49,7 @@ class Run:
         self.closed: Scores = problem.selection.scores(self.backward, self.forward)
         self.scores = self.closed
         self.history: list[dict[str, Any]] = []
+        self.notes: list[str] = []
         self.record("closed_form", 0, 0, {}, 0.0, self.closed, kept=True)
 
     def record(
@@ -98,10 +102,12 @@ class Run:
         distance: Callable[[], float],
         average: AveragedModel | None = None,
         settling: int = 0,
+        thrifty: bool = False,
     ) -> None:
         """AdamW with a short warm-up and a cosine decay; validation at points on the way.
 
-        The first `settling` of these points are passed over.
+        The first `settling` of these points are passed over. `thrifty` training ends where a point
+        is not `WORTH` more than the one before.
         """
         rows = len(self.old)
         steps = math.ceil(rows / batch_size)
@@ -118,6 +124,8 @@ class Run:
         )
         turns = range(1 + settling, CHECKS[block] + 1)
         checks = {math.ceil(epochs * i / CHECKS[block]) for i in turns}
+        mean = self.problem.selection.mean
+        last = mean(self.scores)
         for epoch in range(1, epochs + 1):
             sums: dict[str, float] = {}
             order = torch.randperm(rows).to(self.device)
@@ -138,6 +146,14 @@ class Run:
                 if epoch in checks:
                     scores, kept = self.consider(*state())
             self.record(block, epoch, epochs, losses, reached, scores, kept=kept)
+            if scores is not None:
+                gain, last = mean(scores) - last, mean(scores)
+                if thrifty and gain < WORTH and epoch < epochs:
+                    self.notes.append(
+                        f"training of the {block} map ended after {epoch} of {epochs} epochs: it "
+                        "no longer paid on validation"
+                    )
+                    return
 
 
 def epochs_for(rows: int, told: int | None, batch_size: int, epochs: int, least: int) -> int:

@@ -164,6 +164,7 @@ def _refine_forward(run: Run) -> None:
         state=state,
         distance=lambda: reached,
         average=average,
+        thrifty=run.labels is None and s.epochs is None,
     )
 
 
@@ -173,12 +174,9 @@ def solve(problem: Problem) -> Solution:
         run = Run(problem)
         _refine_backward(run)
         if run.scores is run.closed:
-            note_b = "refining B did not pay on validation: the closed form's B is kept"
-        else:
-            note_b = ""
+            run.notes.append("refining B did not pay on validation: the closed form's B is kept")
         before = run.scores
         _refine_forward(run)
-    notes = [note_b] if note_b else []
     if run.scores is before:
-        notes.append("refining F did not pay on validation: the closed form's F is kept")
-    return Solution(run.backward, run.forward, run.scores, run.closed, run.history, notes)
+        run.notes.append("refining F did not pay on validation: the closed form's F is kept")
+    return Solution(run.backward, run.forward, run.scores, run.closed, run.history, run.notes)
