@@ -18,6 +18,7 @@ NAMES = (
     "steps",
     "late",
     "text",
+    "gone",
     "asking",
     "filters",
 )

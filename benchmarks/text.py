@@ -63,13 +63,15 @@ class Judged:
 
     def ndcg(self, ranked: list[list[int]]) -> float:
         """The mean over queries, in percent."""
+        return float(np.mean([self.ndcg_of(i, found) for i, found in enumerate(ranked)]))
+
+    def ndcg_of(self, query: int, found: list[int]) -> float:
+        """Of one query, in percent."""
         discounts = 1 / np.log2(np.arange(2, TOP + 2))
-        total = 0.0
-        for found, grades in zip(ranked, self.relevant, strict=True):
-            gains = np.array([grades.get(key, 0) for key in found[:TOP]], float)
-            ideal = np.sort(list(grades.values()))[::-1][:TOP]
-            total += float(gains @ discounts[: len(gains)]) / float(ideal @ discounts[: len(ideal)])
-        return 100 * total / len(ranked)
+        grades = self.relevant[query]
+        gains = np.array([grades.get(key, 0) for key in found[:TOP]], float)
+        ideal = np.sort(list(grades.values()))[::-1][:TOP]
+        return 100 * float(gains @ discounts[: len(gains)]) / float(ideal @ discounts[: len(ideal)])
 
     def weights(self, upgrade: Upgrade, among: NDArray[np.int64], seed: int) -> Weights:
         """What a plan made on these queries would have each voice count."""

@@ -9,13 +9,15 @@ import pytest
 from tests.compatibility.test_asked import lookups
 
 from crossfade.asking import DEFAULT, Both, Weights
+from crossfade.backfill.blend import Blend
+from crossfade.backfill.curve import Curve
 from crossfade.backfill.plan import choose
-from crossfade.backfill.simulate import simulate
+from crossfade.backfill.simulate import Candidate, Simulation, simulate
 from crossfade.backfill.weights import Ruler
 from crossfade.compatibility import Held
 from crossfade.errors import BadInput
 from crossfade.pairs import Pairs
-from crossfade.retrieval import from_qrels, measure
+from crossfade.retrieval import Measured, from_qrels, measure
 from crossfade.upgrade import Upgrade
 
 __all__ = ["lookups"]
@@ -151,3 +153,19 @@ def test_without_the_old_model_nothing_is_said_of_today(lookups):
         choose(found, ["ndcg@10", "mAP"], today=today)
     with pytest.raises(BadInput, match="only new ones can be asked"):
         simulate(upgrade, gone, **given, asking=["both"])
+
+
+def test_weights_that_win_one_metric_at_the_cost_of_another_are_not_taken():
+    shares = np.array([0, 0.5, 1.0])
+
+    def candidate(first, second, weights):
+        rows = np.ones((3, 50)) / 100
+        curve = Curve(shares, {"cmc@1": first * rows, "mAP": second * rows})
+        return Candidate("random", Blend(), curve, "both", weights)
+
+    default, other = candidate(50, 50, DEFAULT), candidate(60, 49, OTHERS)
+    level = Measured({m: np.full(50, 0.4) for m in ("cmc@1", "mAP")})
+    found = Simulation(
+        [default, other], level, level, again=lambda c: other.curve if c is other else default.curve
+    )
+    assert choose(found, ["cmc@1", "mAP"]).best is default

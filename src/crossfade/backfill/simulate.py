@@ -60,7 +60,7 @@ class Candidate:
     @property
     def plain(self) -> bool:
         """Random replacement, which everything asked in the same way is compared with."""
-        return self.order == "random" and self.blend.plain
+        return self.order == "random" and self.blend.plain and self.weights == DEFAULT
 
     def areas(self, metrics: Sequence[str], budget: float = 1.0) -> NDArray[np.float64]:
         """Mean quality up to the budget, by metric; up to 1 that is M̃."""
