@@ -86,7 +86,7 @@ def parquet(folder: Path, table: pa.Table) -> Iterator[str]:
 def qdrant(folder: Path, table: pa.Table) -> Iterator[str]:
     from qdrant_client import models
 
-    from crossfade.stores.qdrant_place import local_client, release
+    from crossfade.stores.qdrant.client import local_client, release
 
     client = local_client(folder / "qdrant")
     params = models.VectorParams(size=DIM, distance=models.Distance.COSINE)
@@ -105,7 +105,7 @@ def qdrant(folder: Path, table: pa.Table) -> Iterator[str]:
 def pgvector(folder: Path, table: pa.Table) -> Iterator[str]:
     import psycopg
 
-    from crossfade.stores.pgcopy import encode
+    from crossfade.stores.postgres.copy import encode
 
     home = Postgres(folder)
     names = [name for name in table.column_names if name not in ("id", "vector")]

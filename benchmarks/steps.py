@@ -85,7 +85,7 @@ class Done:
 
 def migrating(pipe: Pipe, setting: Setting) -> None:
     """A process that does the steps it is told."""
-    from crossfade.stores import pgpromote
+    from crossfade.stores.postgres import promote as pgpromote
 
     held: list[tuple[float, float]] = []
     briefly = pgpromote.briefly
@@ -163,7 +163,7 @@ def timed(act: Callable[[], object]) -> float:
 
 
 def copy_in(connection: Any, table: str, ids: np.ndarray, rows: np.ndarray) -> None:
-    from crossfade.stores.pgcopy import encode
+    from crossfade.stores.postgres.copy import encode
 
     for first in range(0, len(rows), BATCH):
         some = slice(first, first + BATCH)

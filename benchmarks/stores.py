@@ -86,7 +86,7 @@ class Postgres:
     def fresh(self, old: np.ndarray) -> str:
         import psycopg
 
-        from crossfade.stores.pgcopy import encode
+        from crossfade.stores.postgres.copy import encode
 
         self.count += 1
         name = f"items{self.count}"

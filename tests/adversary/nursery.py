@@ -24,10 +24,10 @@ from typing import Any
 
 _IMPORTED = (
     "crossfade.backfill.gallery",
-    "crossfade.stores.lance",
-    "crossfade.stores.parquet",
-    "crossfade.stores.postgres",
-    "crossfade.stores.qdrant",
+    "crossfade.stores.lance.store",
+    "crossfade.stores.parquet.store",
+    "crossfade.stores.postgres.store",
+    "crossfade.stores.qdrant.store",
     "lance.dataset",
     "lance.file",
     "numba",

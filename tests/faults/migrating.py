@@ -23,7 +23,13 @@ SMALL_BATCH = 15
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 _spawning = multiprocessing.get_context("forkserver")
 _spawning.set_forkserver_preload(
-    ["tests.faults.migrating", "lance", "psycopg", "pyarrow.parquet", "crossfade.stores.postgres"]
+    [
+        "tests.faults.migrating",
+        "lance",
+        "psycopg",
+        "pyarrow.parquet",
+        "crossfade.stores.postgres.store",
+    ]
 )
 
 

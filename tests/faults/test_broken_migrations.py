@@ -100,7 +100,7 @@ def test_a_database_that_goes_away_is_waited_for(models, upgrade_folder, plan_fo
 
 
 def test_a_database_that_stays_away_is_told_in_the_end(models, upgrade_folder):
-    from crossfade.stores.postgres import PostgresStore
+    from crossfade.stores.postgres.store import PostgresStore
 
     with pytest.raises(StoreError, match="check the server"):
         PostgresStore("postgresql://nobody@127.0.0.1:1/none", "items", patience=0.3)

@@ -17,7 +17,7 @@ from crossfade.errors import BadInput, StoreError
 from crossfade.files.arrow import to_arrow
 from crossfade.migration import Migration, Searcher, Wanted, open_migrating
 from crossfade.stores import open_store
-from crossfade.stores.opening import kept_value
+from crossfade.stores.registry import kept_value
 
 ROWS = 90
 

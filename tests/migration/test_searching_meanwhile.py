@@ -8,7 +8,7 @@ from tests.stores.apps import ParquetApp
 
 from crossfade import Searcher, Upgrade
 from crossfade.migration import Migration
-from crossfade.stores.parquet_promote import Promotion
+from crossfade.stores.parquet.promote import Promotion
 
 
 @pytest.mark.parametrize("questions", [1, 2])

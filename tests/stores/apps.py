@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from qdrant_client import models
 
 from crossfade.files.arrow import to_arrow
-from crossfade.stores.qdrant_place import local_client, release
+from crossfade.stores.qdrant.client import local_client, release
 
 TEXT_IDS = ("b", "a", "it's", "Ä", 'quo"te', "z", "gone")
 

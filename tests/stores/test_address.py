@@ -13,9 +13,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from crossfade.errors import BadInput, StoreError
 from crossfade.stores import open_store
-from crossfade.stores.address import Address, Url, safe_name
-from crossfade.stores.pgconnection import Pool
-from crossfade.stores.postgres import PostgresStore
+from crossfade.stores.address import Url, safe_name
+from crossfade.stores.postgres.connection import Pool
+from crossfade.stores.postgres.store import PostgresStore
+from crossfade.stores.registry import address_of
 
 PASSWORDS = [
     "hunter2",
@@ -35,7 +36,7 @@ PASSWORDS = [
 
 @pytest.mark.parametrize("password", PASSWORDS)
 def test_libpq_gets_the_password_and_nobody_else(password):
-    found = Address.of(f"postgresql://app:{password}@db:5432/shop?sslmode=disable#items")
+    found = address_of(f"postgresql://app:{password}@db:5432/shop?sslmode=disable#items")
     assert (found.kind, found.table) == ("pgvector", "items")
     assert found.name == "postgresql://app@db:5432/shop?sslmode=disable#items"
     assert conninfo_to_dict(found.at) == {
@@ -57,9 +58,9 @@ def test_a_name_is_the_same_whatever_the_password_is(password):
     quoted = quote(password, safe="")
     for spelling in {password, quoted}:
         # As it stands in the query it would be more than one setting.
-        found = Address.of(f"postgresql://app:{spelling}@db/shop#items")
+        found = address_of(f"postgresql://app:{spelling}@db/shop#items")
         assert found.name == "postgresql://app@db/shop#items"
-    found = Address.of(f"postgresql://app@db/shop?password={quoted}&port=1#items")
+    found = address_of(f"postgresql://app@db/shop?password={quoted}&port=1#items")
     assert found.name == "postgresql://app@db/shop?port=1#items"
 
 
@@ -82,11 +83,11 @@ def test_a_name_is_the_same_whatever_the_password_is(password):
     ],
 )
 def test_an_address_without_a_password_is_its_own_name(name):
-    assert Address.of(name).name == name
+    assert address_of(name).name == name
 
 
 def test_a_user_with_an_at_in_it_is_used():
-    found = Address.of("postgresql://db:5432/shop?user=me@corp&password=a@b#items")
+    found = address_of("postgresql://db:5432/shop?user=me@corp&password=a@b#items")
     assert conninfo_to_dict(found.at) == {
         "host": "db",
         "port": "5432",
@@ -146,7 +147,7 @@ def test_what_cannot_be_used_is_refused_without_showing_a_password(text, says):
 
 @pytest.mark.parametrize("password", PASSWORDS)
 def test_an_error_of_the_database_shows_no_password(password):
-    url = Address.of(f"postgresql://app:{password}@127.0.0.1:1/shop#items").at
+    url = address_of(f"postgresql://app:{password}@127.0.0.1:1/shop#items").at
     with pytest.raises(StoreError) as raised:
         PostgresStore(url, "items", patience=0.1)
     told = "".join(traceback.format_exception(raised.value))
@@ -161,7 +162,7 @@ def test_an_error_of_the_database_shows_no_password(password):
 @pytest.mark.parametrize("password", PASSWORDS)
 def test_whatever_libpq_says_of_a_password_is_not_repeated(password, spell):
     text = f"postgresql://app:{password}@h/db#items"
-    pool = Pool(Address.of(text).at, "the store", 0.1)
+    pool = Pool(address_of(text).at, "the store", 0.1)
     said = pool.translate(psycopg.OperationalError(f'invalid token: "{spell(password)}" in URI'))
     assert "invalid token:" in str(said) or len(password) < 3
     assert Url.of(text).secrets

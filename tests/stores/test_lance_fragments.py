@@ -10,7 +10,7 @@ from tests.stores.apps import idle
 
 from crossfade.files.arrow import to_arrow
 from crossfade.stores import Column, open_store
-from crossfade.stores.lance_fragments import FEW, SPARE, tidy
+from crossfade.stores.lance.fragments import FEW, SPARE, tidy
 
 ROWS, DIM = 400, 8
 

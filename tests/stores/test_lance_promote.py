@@ -13,7 +13,7 @@ import pytest
 from crossfade.errors import StoreError
 from crossfade.files.arrow import to_arrow
 from crossfade.stores import Column, open_store
-from crossfade.stores import lance as module
+from crossfade.stores.lance import store as module
 from crossfade.stores.rows import matrix
 from crossfade.stores.values import beside
 

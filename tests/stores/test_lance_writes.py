@@ -109,7 +109,7 @@ def test_where_an_index_covers_the_column_rows_are_moved(store, path, vectors):
 
 
 def test_rows_that_were_moved_get_into_the_index_again(store, path, monkeypatch):
-    monkeypatch.setattr("crossfade.stores.lance_fragments.MANY", 80)
+    monkeypatch.setattr("crossfade.stores.lance.fragments.MANY", 80)
     write(store, list(range(ROWS)), 2.0)
     lance.dataset(path).create_index(SHARED, "IVF_FLAT", metric="cosine", num_partitions=1)
     unindexed = []

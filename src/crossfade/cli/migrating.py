@@ -14,9 +14,9 @@ from crossfade.cli.output import PlainConsole
 from crossfade.errors import BadInput
 from crossfade.migration import Migration
 from crossfade.stores import METRICS
-from crossfade.stores.address import KNOWN
+from crossfade.stores.registry import built_in, forms
 
-StorePlace = Annotated[str, typer.Argument(help=f"The store: {KNOWN}.")]
+StorePlace = Annotated[str, typer.Argument(help=f"The store: {forms(built_in())}.")]
 UpgradeFolder = Annotated[
     Path | None, typer.Option(help="The upgrade, if its folder was moved since `start`.")
 ]

@@ -8,8 +8,7 @@ from typing import Any
 from crossfade.errors import BadInput, MissingExtra
 from crossfade.migration.journal import KEY, OVER, Journal, load_journal, read_journal
 from crossfade.stores import Metric, Store, open_store
-from crossfade.stores.address import Address
-from crossfade.stores.opening import kept_value
+from crossfade.stores.registry import address_of, kept_value
 
 _NAMES = ("id", "vector", "metric")
 
@@ -45,7 +44,7 @@ def open_migrating(
         text = kept_value(place, KEY)
         if text is None:
             raise
-        return _by(read_journal(text, Address.of(place).name), place, given)
+        return _by(read_journal(text, address_of(place).name), place, given)
     try:
         journal = load_journal(store)
         if journal is None or _fits(store, journal, given):
@@ -93,7 +92,7 @@ def _wanted(journal: Journal, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by(journal: Journal, place: str | Path, given: dict[str, Any]) -> Store:
-    check_columns(journal, Address.of(place).name, given)
+    check_columns(journal, address_of(place).name, given)
     wanted = _wanted(journal, given)
     try:
         return open_store(place, **wanted)

@@ -1,7 +1,4 @@
-"""Vector stores: one contract, one file per store.
-
-Imports go by need: a LanceDB user has no psycopg.
-"""
+"""Vector stores: one contract, a registry of kinds, a package for each."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from crossfade.stores.contract import (
     WholeColumns,
 )
 from crossfade.stores.names import Range
-from crossfade.stores.opening import open_store
+from crossfade.stores.registry import StoreKind, open_store
 
 __all__ = [
     "METRICS",
@@ -31,6 +28,7 @@ __all__ = [
     "Obstacle",
     "Range",
     "Store",
+    "StoreKind",
     "WholeColumns",
     "open_store",
 ]

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 from urllib.parse import quote, unquote
 
 from crossfade.errors import BadInput
-from crossfade.files.guards import reading
 
-KNOWN = (
-    "DIR/TABLE.lance (LanceDB), postgresql://HOST/DATABASE#TABLE (pgvector), "
-    "qdrant://HOST:PORT#COLLECTION or qdrant:DIR#COLLECTION (Qdrant), or a folder of Parquet files"
-)
 # What tells one database from another, and so has to be there if a name is typed again.
 _SHOWN = (
     "host", "hostaddr", "port", "dbname", "user", "service", "options", "sslmode", "sslrootcert",
@@ -31,7 +24,7 @@ _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]@\s]*)(?::[0-9]*)?")
 class Address:
     """A kind of store, where it is, and for databases the table or collection."""
 
-    kind: Literal["lancedb", "pgvector", "qdrant", "parquet"]
+    kind: str
     at: str
     table: str = ""
 
@@ -43,38 +36,6 @@ class Address:
         'postgresql://app@db/shop#items'
         """
         return safe_name(f"{self.at}#{self.table}") if self.table else self.at
-
-    @classmethod
-    def of(cls, place: str | Path) -> Address:
-        """
-        >>> Address.of("postgresql://db/shop#items")
-        Address(kind='pgvector', at='postgresql://db/shop', table='items')
-        >>> Address.of("shop/items.lance")
-        Address(kind='lancedb', at='shop/items.lance', table='')
-
-        A password may hold any character, as long as nothing behind it has an @:
-
-        >>> Address.of("postgresql://app:p@ss/w#rd[@db/shop#items").at
-        'postgresql://app:p%40ss%2Fw%23rd%5B@db/shop'
-        """
-        text = str(place)
-        if any(ord(character) < 32 or ord(character) == 127 for character in text):
-            raise BadInput("the address holds a control character", step=f"name {KNOWN}")
-        scheme = text.split(":", 1)[0] if ":" in text else ""
-        if scheme in ("postgresql", "postgres"):
-            return cls("pgvector", *_url_and(text, "table"))
-        if scheme in ("qdrant", "qdrant+https"):
-            return cls("qdrant", *_url_and(text, "collection"))
-        if scheme and "//" in text:
-            raise BadInput(f"a store of kind {scheme!r} is not known", step=f"name {KNOWN}")
-        folder, _, table = text.rpartition("#") if "#" in text else (text, "", "")
-        path = Path(folder) / f"{table}.lance" if table else Path(folder)
-        with reading(path):
-            if path.suffix == ".lance" or (path / "_versions").is_dir():
-                return cls("lancedb", str(path))
-            if path.is_dir():
-                return cls("parquet", str(path))
-        raise BadInput("no such store", where=text, step=f"name {KNOWN}")
 
 
 @dataclass(frozen=True)
@@ -173,17 +134,20 @@ def _cut_last(text: str, mark: str) -> tuple[str, str, str]:
     return text.rpartition(mark) if mark in text else (text, "", "")
 
 
-def _url_and(text: str, what: str) -> tuple[str, str]:
-    """The address, and the table or collection that it names."""
+def url_and_table(text: str, what: str, written: str, local: bool) -> tuple[str, str]:
+    """The address, and the table or collection that it names; a `local` one may be a folder.
+
+    `written` is how such an address is written.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadInput("the address is no text", step=f"name {KNOWN}") from None
+        raise BadInput("the address is no text", step=f"name {written}") from None
     if "://" not in text:
         url, _, table = _cut_last(text, "#")
         # Only a folder can do without: nothing else is shown, as it may hold a password.
-        if not text.startswith("qdrant:"):
-            raise BadInput("the address has no //", step=f"name {KNOWN}")
+        if not local:
+            raise BadInput("the address has no //", step=f"name {written}")
     else:
         parts = Url.of(text)
         if not parts.has_host:

@@ -12,7 +12,7 @@ from tests.adversary.history import Content
 from tests.adversary.models import D
 from tests.adversary.tables.contract import OWN, Found, Refused
 
-from crossfade.stores.qdrant_place import local_client, release
+from crossfade.stores.qdrant.client import local_client, release
 
 _ITEMS = "items"
 

@@ -13,12 +13,12 @@ from tests.stores.parquet.conftest import ADDED, DIM, NAMES, ROWS, SHARED, delta
 
 from crossfade.errors import BadInput
 from crossfade.stores import open_store
-from crossfade.stores.parquet_delta import FAN
+from crossfade.stores.parquet.delta import FAN
 from crossfade.stores.rows import matrix
 
 
 def test_a_file_replaced_after_its_promotion_is_left_alone(app, monkeypatch):
-    from crossfade.stores import parquet
+    from crossfade.stores.parquet import store as parquet
 
     store = open_store(app.place)
     store.add_columns(ADDED)

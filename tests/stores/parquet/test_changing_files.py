@@ -44,7 +44,7 @@ while True:
 
 
 def test_a_file_replaced_while_a_batch_is_written_is_noticed(app, monkeypatch):
-    from crossfade.stores import parquet_delta
+    from crossfade.stores.parquet import delta as parquet_delta
 
     store = open_store(app.place)
     store.add_columns(ADDED)

@@ -15,7 +15,7 @@ from tests.stores.apps import ParquetApp, idle
 from tests.stores.parquet.conftest import ADDED, DIM, NAMES, ROWS, SHARED, deltas, rows, shared
 
 from crossfade.stores import open_store
-from crossfade.stores.parquet_delta import FAN
+from crossfade.stores.parquet.delta import FAN
 from crossfade.stores.rows import matrix
 
 

@@ -28,7 +28,7 @@ from tests.stores.postgres_store.table import (
 
 from crossfade.errors import StoreError
 from crossfade.stores import TOKEN
-from crossfade.stores.pgconnection import Connection
+from crossfade.stores.postgres.connection import Connection
 
 ROWS = 40
 OLD = vectors(ROWS)

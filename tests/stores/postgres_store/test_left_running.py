@@ -13,7 +13,7 @@ from tests.stores.postgres_store.table import Table, vectors
 _HOLDER = """
 import sys
 from crossfade.stores import open_store
-from crossfade.stores.pgconnection import sql
+from crossfade.stores.postgres.connection import sql
 store = open_store(sys.argv[1])
 with store.lock():
     store._pool.execute(sql.SQL("CREATE TABLE left_behind AS SELECT 1 FROM pg_sleep(3600)"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crossfade.stores.pgpromote import Pace
+from crossfade.stores.postgres.promote import Pace
 
 MOMENT, CHEAP, DEAR = 0.05, 0.00003, 0.004
 

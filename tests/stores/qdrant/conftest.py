@@ -9,7 +9,7 @@ from qdrant_client import models
 
 from crossfade.files.arrow import to_arrow
 from crossfade.stores import Column, qdrant
-from crossfade.stores.qdrant_place import Place, local_client, release
+from crossfade.stores.qdrant.client import Place, local_client, release
 
 DIM, SHARED = 3, 4
 ADDED = (Column("crossfade_vector", "vector", SHARED), Column("crossfade_state", "text"))

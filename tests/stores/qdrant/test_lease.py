@@ -7,8 +7,8 @@ import time
 import pytest
 
 from crossfade.errors import StoreError
-from crossfade.stores.qdrant_place import Place
-from crossfade.stores.qdrant_state import State
+from crossfade.stores.qdrant.client import Place
+from crossfade.stores.qdrant.state import State
 
 
 def test_a_lease_is_held_by_one_and_runs_out_with_its_holder(folder, client):

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossfade.stores.contract import TOKEN, Work
-from crossfade.stores.lance_fragments import is_conflict
+from crossfade.stores.lance.fragments import is_conflict
 from crossfade.threads import ahead
 
 # Of one fragment; an application that writes to it all the time is met row by row instead.

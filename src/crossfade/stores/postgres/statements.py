@@ -12,9 +12,9 @@ from typing import Any
 
 from crossfade.stores.contract import TOKEN, Column, Metric
 from crossfade.stores.names import PREFIX
-from crossfade.stores.pgcatalog import KINDS, Catalog
-from crossfade.stores.pgconnection import sql
-from crossfade.stores.pgcopy import Kind, gathered
+from crossfade.stores.postgres.catalog import KINDS, Catalog
+from crossfade.stores.postgres.connection import sql
+from crossfade.stores.postgres.copy import Kind, gathered
 
 Said = sql.Composed
 OPERATORS: dict[Metric, str] = {"cosine": "<=>", "l2": "<->", "dot": "<#>"}

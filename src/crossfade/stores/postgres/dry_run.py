@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crossfade.stores.contract import TOKEN, Column
-from crossfade.stores.pgconnection import sql
-from crossfade.stores.pgstatements import Said, Statements
+from crossfade.stores.postgres.connection import sql
+from crossfade.stores.postgres.statements import Said, Statements
 
 
 def statements(words: Statements, vector: str, columns: Sequence[Column]) -> dict[str, list[str]]:

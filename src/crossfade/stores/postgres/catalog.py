@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from crossfade.errors import BadInput
 from crossfade.stores.contract import Metric
 from crossfade.stores.names import PREFIX
-from crossfade.stores.pgcopy import Kind
+from crossfade.stores.postgres.copy import Kind
 
 if TYPE_CHECKING:
-    from crossfade.stores.pgstatements import Statements
+    from crossfade.stores.postgres.statements import Statements
 
 # How each kind travels in binary.
 KINDS: dict[Kind, str] = {

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from crossfade.errors import BadInput
 from crossfade.stores.contract import Id
-from crossfade.stores.parquet_rows import (
+from crossfade.stores.parquet.rows import (
     Changed,
     Rows,
     Signature,

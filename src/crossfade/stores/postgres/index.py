@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import psycopg
 
-from crossfade.stores.pgconnection import Connection, sql
-from crossfade.stores.pgstatements import Said, Statements
+from crossfade.stores.postgres.connection import Connection, sql
+from crossfade.stores.postgres.statements import Said, Statements
 
 # pgvector's own limits for an HNSW index, by the type of the column.
 LARGEST_INDEXED = {"vector": 2000, "halfvec": 4000}

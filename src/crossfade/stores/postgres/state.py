@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import psycopg
 
 from crossfade.stores.address import safe_name
-from crossfade.stores.pgconnection import Connection, Pool, sql
-from crossfade.stores.pgstatements import Statements
+from crossfade.stores.postgres.connection import Connection, Pool, sql
+from crossfade.stores.postgres.statements import Statements
 
 # Whose lock it is, which is no value of anybody's.
 LOCK = "lock"

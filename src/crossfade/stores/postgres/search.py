@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from crossfade.stores.contract import Hit
 from crossfade.stores.names import PREFIX, Range
-from crossfade.stores.pgcatalog import Catalog
-from crossfade.stores.pgconnection import Connection, Pool, sql
-from crossfade.stores.pgstatements import OPERATORS, Said, Statements
+from crossfade.stores.postgres.catalog import Catalog
+from crossfade.stores.postgres.connection import Connection, Pool, sql
+from crossfade.stores.postgres.statements import OPERATORS, Said, Statements
 
 # What an index is asked for at least; it looks at as many, and knows the first of them best.
 _LEAST = 100

@@ -15,10 +15,10 @@ from typing import Any
 import psycopg
 
 from crossfade.stores.contract import Obstacle
-from crossfade.stores.pgcatalog import Catalog, added_columns
-from crossfade.stores.pgconnection import Connection, sql
-from crossfade.stores.pgindex import LARGEST_INDEXED
-from crossfade.stores.pgstatements import Said, Statements
+from crossfade.stores.postgres.catalog import Catalog, added_columns
+from crossfade.stores.postgres.connection import Connection, sql
+from crossfade.stores.postgres.index import LARGEST_INDEXED
+from crossfade.stores.postgres.statements import Said, Statements
 
 _TABLE = """
     SELECT c.oid, c.relkind, c.reloftype <> 0, pg_get_userbyid(c.relowner),

@@ -20,7 +20,7 @@ from typing import Any
 from crossfade.errors import StoreError
 from crossfade.stores.contract import Column
 from crossfade.stores.locking import held_by_other
-from crossfade.stores.qdrant_place import Place, connect, telling
+from crossfade.stores.qdrant.client import Place, connect, telling
 
 COLLECTION = "crossfade_state"
 _ADDED = "columns"

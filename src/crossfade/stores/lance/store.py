@@ -39,10 +39,9 @@ from crossfade.stores.contract import (
     Where,
     Work,
 )
-from crossfade.stores.lance_columns import can_write_columns, write_columns
-from crossfade.stores.lance_fragments import SPARE, enter_moved, is_conflict, tidy
-from crossfade.stores.lance_swap import Swap, last_swapped, swapped_in
-from crossfade.stores.lance_words import (
+from crossfade.stores.lance.columns import can_write_columns, write_columns
+from crossfade.stores.lance.fragments import SPARE, enter_moved, is_conflict, tidy
+from crossfade.stores.lance.schema import (
     indexed,
     is_text,
     listed,
@@ -53,7 +52,8 @@ from crossfade.stores.lance_words import (
     the_id,
     the_vector,
 )
-from crossfade.stores.lance_writes import write_batch
+from crossfade.stores.lance.swap import Swap, last_swapped, swapped_in
+from crossfade.stores.lance.writes import write_batch
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, Range, check_name, check_where
 from crossfade.stores.rows import in_order, one_batch, score

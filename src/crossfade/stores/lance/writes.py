@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from crossfade.stores.lance_fragments import is_conflict
-from crossfade.stores.lance_words import indexed, literal, quoted
+from crossfade.stores.lance.fragments import is_conflict
+from crossfade.stores.lance.schema import indexed, literal, quoted
 
 # Old versions keep their files: all batches together write a column at most so many times.
 _TIMES = 16

@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 
 from crossfade.files import replacing
 from crossfade.files.atomic import exchange
-from crossfade.stores.parquet_base import STEP, base_paths
-from crossfade.stores.parquet_rows import Changed, id_array, opened, signature
+from crossfade.stores.parquet.base import STEP, base_paths
+from crossfade.stores.parquet.rows import Changed, id_array, opened, signature
 from crossfade.stores.values import read_kept
 
 Shared = Callable[[pa.Array], pa.Array]

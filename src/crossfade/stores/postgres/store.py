@@ -30,18 +30,18 @@ from crossfade.stores.contract import (
     Work,
 )
 from crossfade.stores.names import PREFIX, check_where
-from crossfade.stores.pgcatalog import Added, Catalog, added_columns, read_catalog
-from crossfade.stores.pgconnection import Connection, Pool, sql
-from crossfade.stores.pgdependants import find_dependants
-from crossfade.stores.pgindex import tidy_and_index
-from crossfade.stores.pglock import migration_lock
-from crossfade.stores.pgpromote import begin_anew, promote, withdraw
-from crossfade.stores.pgrows import gather, rows_of, stream
-from crossfade.stores.pgsearch import Question, search
-from crossfade.stores.pgstate import keep, value_of
-from crossfade.stores.pgstatements import Statements
-from crossfade.stores.pgwords import statements
-from crossfade.stores.pgwrite import erase, write
+from crossfade.stores.postgres.catalog import Added, Catalog, added_columns, read_catalog
+from crossfade.stores.postgres.connection import Connection, Pool, sql
+from crossfade.stores.postgres.dependants import find_dependants
+from crossfade.stores.postgres.dry_run import statements
+from crossfade.stores.postgres.index import tidy_and_index
+from crossfade.stores.postgres.lock import migration_lock
+from crossfade.stores.postgres.promote import begin_anew, promote, withdraw
+from crossfade.stores.postgres.rows import gather, rows_of, stream
+from crossfade.stores.postgres.search import Question, search
+from crossfade.stores.postgres.state import keep, value_of
+from crossfade.stores.postgres.statements import Statements
+from crossfade.stores.postgres.write import erase, write
 from crossfade.stores.rows import in_order
 
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from crossfade.errors import BadInput
 from crossfade.stores.contract import TOKEN, Id
-from crossfade.stores.pgcatalog import Added, Catalog, added_columns
-from crossfade.stores.pgconnection import Connection, Pool, sql
-from crossfade.stores.pgcopy import Kind, empty, gathered, scattered
-from crossfade.stores.pgstatements import Said, Statements
+from crossfade.stores.postgres.catalog import Added, Catalog, added_columns
+from crossfade.stores.postgres.connection import Connection, Pool, sql
+from crossfade.stores.postgres.copy import Kind, empty, gathered, scattered
+from crossfade.stores.postgres.statements import Said, Statements
 from crossfade.stores.rows import one_batch
 
 _LARGEST_BATCH = 256 << 20

@@ -8,7 +8,7 @@ from typing import Any
 from crossfade.errors import BadInput
 from crossfade.stores.contract import Metric
 from crossfade.stores.names import PREFIX
-from crossfade.stores.qdrant_rows import UNNAMED
+from crossfade.stores.qdrant.rows import UNNAMED
 
 _METRICS: dict[str, Metric] = {"Cosine": "cosine", "Euclid": "l2", "Dot": "dot"}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from crossfade.errors import StoreError
 from crossfade.stores.contract import Id
-from crossfade.stores.qdrant_place import status_of, telling
-from crossfade.stores.qdrant_rows import UNNAMED, point_id, vector_of
+from crossfade.stores.qdrant.client import status_of, telling
+from crossfade.stores.qdrant.rows import UNNAMED, point_id, vector_of
 
 # A request of a server may have 32 MB: this many vectors of 4,096 numbers fit.
 PIECE = 256

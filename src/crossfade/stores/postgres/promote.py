@@ -26,14 +26,14 @@ import pyarrow as pa
 from crossfade.errors import StoreError
 from crossfade.stores.contract import ROWS, Id, Work
 from crossfade.stores.names import PREFIX
-from crossfade.stores.pgcatalog import Catalog, added_columns
-from crossfade.stores.pgconnection import Connection, Pool, sql
-from crossfade.stores.pgdependants import Dependants, fails_check, find_dependants
-from crossfade.stores.pgindex import build_index, index_is_valid
-from crossfade.stores.pgrows import gather, rows_of, stream
-from crossfade.stores.pgstate import keep, put_value, value_of
-from crossfade.stores.pgstatements import Said, Statements
-from crossfade.stores.pgwrite import write, write_within
+from crossfade.stores.postgres.catalog import Catalog, added_columns
+from crossfade.stores.postgres.connection import Connection, Pool, sql
+from crossfade.stores.postgres.dependants import Dependants, fails_check, find_dependants
+from crossfade.stores.postgres.index import build_index, index_is_valid
+from crossfade.stores.postgres.rows import gather, rows_of, stream
+from crossfade.stores.postgres.state import keep, put_value, value_of
+from crossfade.stores.postgres.statements import Said, Statements
+from crossfade.stores.postgres.write import write, write_within
 
 PROMOTED = "promoted"
 # How long the application may queue behind a lock that we wait for, and how long we go on trying.

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from crossfade.errors import BadInput
 from crossfade.stores.contract import Column, Metric, Where
 from crossfade.stores.names import Range, check_where
-from crossfade.stores.parquet_base import Snapshot
-from crossfade.stores.parquet_delta import Live, Sidecar
-from crossfade.stores.parquet_rows import Rows, places, vectors
+from crossfade.stores.parquet.base import Snapshot
+from crossfade.stores.parquet.delta import Live, Sidecar
+from crossfade.stores.parquet.rows import Rows, places, vectors
 from crossfade.stores.rows import matrix, similarities
 
 Kept = NDArray[np.bool_]

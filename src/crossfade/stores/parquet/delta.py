@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from crossfade.errors import StoreError
 from crossfade.files import replacing
 from crossfade.stores.contract import Column
-from crossfade.stores.parquet_rows import (
+from crossfade.stores.parquet.rows import (
     Changed,
     Rows,
     Signature,

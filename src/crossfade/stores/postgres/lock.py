@@ -24,9 +24,9 @@ import psycopg
 
 from crossfade.errors import StoreError
 from crossfade.stores.locking import held_by_other
-from crossfade.stores.pgconnection import Connection, Pool, sql
-from crossfade.stores.pgstate import LOCK, state_exists
-from crossfade.stores.pgstatements import Statements
+from crossfade.stores.postgres.connection import Connection, Pool, sql
+from crossfade.stores.postgres.state import LOCK, state_exists
+from crossfade.stores.postgres.statements import Statements
 
 # A server needs a moment to see that a killed process has gone, and to end what it has left.
 _UNTIL_MISSED = 2.0

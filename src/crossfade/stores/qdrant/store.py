@@ -40,9 +40,9 @@ from crossfade.stores.contract import (
 )
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, check_name
-from crossfade.stores.qdrant_place import connect, telling
-from crossfade.stores.qdrant_points import PIECE, Points
-from crossfade.stores.qdrant_rows import (
+from crossfade.stores.qdrant.client import connect, telling
+from crossfade.stores.qdrant.points import PIECE, Points
+from crossfade.stores.qdrant.rows import (
     UNNAMED,
     check_collection,
     condition,
@@ -52,14 +52,14 @@ from crossfade.stores.qdrant_rows import (
     vector_of,
     vectors_of,
 )
-from crossfade.stores.qdrant_state import State, named
-from crossfade.stores.qdrant_vector import (
+from crossfade.stores.qdrant.schema import (
     params_of,
     real_name,
     refuse_unnamed,
     the_metric,
     the_vector,
 )
+from crossfade.stores.qdrant.state import State, named
 from crossfade.stores.rows import matrix
 
 _PROMOTING = "promoting"

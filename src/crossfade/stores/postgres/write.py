@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crossfade.stores.contract import TOKEN
-from crossfade.stores.pgcatalog import Added, added_columns
-from crossfade.stores.pgconnection import Connection, Pool
-from crossfade.stores.pgcopy import Kind, encode
-from crossfade.stores.pgstatements import Said, Statements
+from crossfade.stores.postgres.catalog import Added, added_columns
+from crossfade.stores.postgres.connection import Connection, Pool
+from crossfade.stores.postgres.copy import Kind, encode
+from crossfade.stores.postgres.statements import Said, Statements
 from crossfade.stores.rows import matrix
 
 # Types of ids whose bytes COPY takes as we have them.

@@ -41,11 +41,11 @@ from crossfade.stores.contract import (
 )
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import check_name
-from crossfade.stores.parquet_base import Base, Snapshot, base_paths
-from crossfade.stores.parquet_delta import Sidecar
-from crossfade.stores.parquet_promote import Promotion
-from crossfade.stores.parquet_rows import Changed, Rows, Signature, places, signature, vectors
-from crossfade.stores.parquet_search import added, all_vectors, allowed, dimension, live_in, nearest
+from crossfade.stores.parquet.base import Base, Snapshot, base_paths
+from crossfade.stores.parquet.delta import Sidecar
+from crossfade.stores.parquet.promote import Promotion
+from crossfade.stores.parquet.rows import Changed, Rows, Signature, places, signature, vectors
+from crossfade.stores.parquet.search import added, all_vectors, allowed, dimension, live_in, nearest
 from crossfade.stores.rows import one_batch
 from crossfade.stores.values import FileValues
 

@@ -1,0 +1,28 @@
+"""A folder of Parquet files, with added columns as files of their own in `_crossfade`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from crossfade.stores.address import Address
+from crossfade.stores.contract import Store
+from crossfade.stores.registry import StoreKind
+from crossfade.stores.values import FileValues
+
+
+def _open(where: Address, **named: Any) -> Store:
+    from crossfade.stores.parquet.store import ParquetStore
+
+    return ParquetStore(where.at, **named)
+
+
+def _kept(where: Address, key: str) -> str | None:
+    from crossfade.stores.parquet.store import VALUES
+
+    return FileValues(Path(where.at) / VALUES).get(key)
+
+
+KIND = StoreKind(
+    "parquet", "a folder of Parquet files", _open, _kept, owns=lambda path: path.is_dir()
+)

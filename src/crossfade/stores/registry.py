@@ -1,0 +1,165 @@
+"""The kinds of stores there are, and which of them an address names.
+
+A kind is a value that says how its addresses look and how one is opened; it imports what it needs
+when it is opened, so that a LanceDB user has no psycopg. Other distributions add theirs by an entry
+point in the group `crossfade.stores` that names such a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from crossfade.errors import BadInput
+from crossfade.files.guards import reading
+from crossfade.stores.address import Address, url_and_table
+from crossfade.stores.contract import METRICS, Metric, Store
+
+GROUP = "crossfade.stores"
+BUILT_IN = ("lance", "postgres", "qdrant", "parquet")
+
+
+@dataclass(frozen=True)
+class StoreKind:
+    """One kind of store. It is told by the scheme of an address, or by what a folder holds.
+
+    `open` is given the address and the keywords of `open_store`; `kept` gives what `get` would,
+    by the address alone, before its columns are known.
+    """
+
+    name: str
+    written: str
+    """How its addresses are written, for messages."""
+    open: Callable[..., Store]
+    kept: Callable[[Address, str], str | None]
+    schemes: tuple[str, ...] = ()
+    table: str = "table"
+    """What an address with a scheme names behind its #."""
+    local: bool = False
+    """Whether behind the scheme may be a folder, without //."""
+    owns: Callable[[Path], bool] | None = None
+    """Whether a path without a scheme is one of these."""
+
+
+def kinds() -> Iterator[StoreKind]:
+    """All kinds, those of other distributions before the one that takes any folder.
+
+    Others are loaded when they are come to: one that is broken is in nobody's way but of those who
+    ask for what this package does not know.
+    """
+    *first, last = built_in()
+    yield from first
+    yield from _others()
+    yield last
+
+
+@cache
+def built_in() -> tuple[StoreKind, ...]:
+    """The kinds of this package."""
+    return tuple(import_module(f"crossfade.stores.{name}").KIND for name in BUILT_IN)
+
+
+@cache
+def _others() -> tuple[StoreKind, ...]:
+    found = []
+    for entry in entry_points(group=GROUP):
+        try:
+            kind = entry.load()
+        except Exception as error:
+            raise _broken(entry, f"cannot be loaded ({type(error).__name__}: {error})") from error
+        if not isinstance(kind, StoreKind):
+            raise _broken(entry, f"{entry.value} is no StoreKind")
+        found.append(kind)
+    return tuple(found)
+
+
+def _broken(entry: EntryPoint, cause: str) -> BadInput:
+    name = entry.dist.name if entry.dist is not None else "its distribution"
+    return BadInput(cause, where=f"the store {entry.name!r}", step=f"mend or uninstall {name}")
+
+
+def forms(some: Iterable[StoreKind]) -> str:
+    """How stores are named, for messages."""
+    *most, last = (kind.written for kind in some)
+    return f"{', '.join(most)}, or {last}"
+
+
+def address_of(place: str | Path) -> Address:
+    """
+    >>> address_of("postgresql://db/shop#items")
+    Address(kind='pgvector', at='postgresql://db/shop', table='items')
+    >>> address_of("shop/items.lance")
+    Address(kind='lancedb', at='shop/items.lance', table='')
+
+    A password may hold any character, as long as nothing behind it has an @:
+
+    >>> address_of("postgresql://app:p@ss/w#rd[@db/shop#items").at
+    'postgresql://app:p%40ss%2Fw%23rd%5B@db/shop'
+    """
+    text = str(place)
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise BadInput("the address holds a control character", step=f"name {forms(kinds())}")
+    scheme = text.split(":", 1)[0] if ":" in text else ""
+    for kind in kinds():
+        if scheme in kind.schemes:
+            return Address(kind.name, *url_and_table(text, kind.table, kind.written, kind.local))
+    if scheme and "//" in text:
+        raise BadInput(f"a store of kind {scheme!r} is not known", step=f"name {forms(kinds())}")
+    folder, _, table = text.rpartition("#") if "#" in text else (text, "", "")
+    path = Path(folder) / f"{table}.lance" if table else Path(folder)
+    with reading(path):
+        for kind in kinds():
+            if kind.owns is not None and kind.owns(path):
+                return Address(kind.name, str(path))
+    raise BadInput("no such store", where=text, step=f"name {forms(kinds())}")
+
+
+def open_store(
+    place: str | Path,
+    *,
+    id: str | None = None,
+    vector: str | None = None,
+    metric: Metric | None = None,
+) -> Store:
+    """The store at `place`.
+
+    `id` and `vector` name its columns where they cannot be told, `metric` how its vectors are
+    compared where no index says so (cosine by default).
+
+    >>> import lance, pyarrow as pa, tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "items.lance"
+    >>> vectors = pa.array([[1.0, 0.0]], pa.list_(pa.float32(), 2))
+    >>> _ = lance.write_dataset(pa.table({"id": [7], "vector": vectors}), path)
+    >>> store = open_store(path)
+    >>> store.describe().rows, store.describe().dim
+    (1, 2)
+    """
+    if metric is not None and metric not in METRICS:
+        raise BadInput(f"there is no metric {metric!r}", step=f"use one of {', '.join(METRICS)}")
+    named: dict[str, Any] = {"id": id, "vector": vector, "metric": metric}
+    where = address_of(place)
+    return _kind(where).open(where, **named)
+
+
+def kept_value(place: str | Path, key: str) -> str | None:
+    """What `get(key)` of the store at `place` gives, by its address alone.
+
+    >>> import lance, pyarrow as pa, tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "items.lance"
+    >>> vectors = pa.array([[1.0, 0.0]], pa.list_(pa.float32(), 2))
+    >>> _ = lance.write_dataset(pa.table({"key": [7], "a": vectors, "b": vectors}), path)
+    >>> open_store(path, id="key", vector="b").put("stage", "started")
+    >>> kept_value(path, "stage")
+    'started'
+    """
+    where = address_of(place)
+    return _kind(where).kept(where, key)
+
+
+def _kind(where: Address) -> StoreKind:
+    return next(kind for kind in kinds() if kind.name == where.kind)
