@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,24 +23,6 @@ TEXT_IDS = ("b", "a", "it's", "Ä", 'quo"te', "z", "gone")
 
 def idle(rows: pa.RecordBatch) -> None:
     """For `promote`: of no row anything is to be written."""
-
-
-class App(Protocol):
-    """An application with a table of `id`, `body`, `kind` and old vectors."""
-
-    place: str
-    text_ids: tuple[str, ...]
-    """Six ids for rows, and one that no row gets."""
-    unit_length: bool
-    """Whether the store keeps vectors at length one."""
-
-    def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None: ...
-    def insert(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None: ...
-    def change(self, key: Any, body: str, old: np.ndarray) -> None: ...
-    def empty(self, key: Any) -> None: ...
-    def delete(self, key: Any) -> None: ...
-    def old(self) -> dict[Any, np.ndarray]: ...
-    def close(self) -> None: ...
 
 
 class LanceApp:

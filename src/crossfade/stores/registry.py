@@ -105,7 +105,7 @@ def address_of(place: str | Path) -> Address:
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise BadInput("the address holds a control character", step=f"name {forms(kinds())}")
     scheme = text.split(":", 1)[0] if ":" in text else ""
-    for kind in kinds():
+    for kind in kinds() if scheme else ():
         if scheme in kind.schemes:
             return Address(kind.name, *url_and_table(text, kind.table, kind.written, kind.local))
     if scheme and "//" in text:
