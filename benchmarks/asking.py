@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.machine import machine
 from benchmarks.migrate import Paced, fitted, plan_for, turned, vectors
 from benchmarks.stores import STORES
-from crossfade.migration import Migration, Wanted
+from crossfade.migration import Migration
 from crossfade.migration.columns import VECTOR
 
 
@@ -31,14 +31,14 @@ def measured(home: Any, folder: Path, rows: int, repeats: int) -> dict[str, list
     migration.start(force=True)
     migration.forward()
     plan = plan_for(folder, upgrade, rows)
-    migration.backfill(Paced(turned(old), None), Wanted(plan=plan, share=0.25))
+    migration.backfill(Paced(turned(old), None), plan=plan, share=0.25)
     searcher, store = migration.searcher(), migration.store
     asked_old = vectors(200, seed=5)
     asked_new = turned(asked_old)
     ways: dict[str, Any] = {
         "store": lambda i: store.search(asked_new[i], column=VECTOR, k=10),
         "new": lambda i: searcher.search(asked_new[i]),
-        "both": lambda i: searcher.search(asked_new[i], old=asked_old[i]),
+        "both": lambda i: searcher.search(asked_new[i], old=asked_old[i], ask="both"),
     }
     out: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats):

@@ -23,8 +23,8 @@ import numpy as np
 
 from benchmarks.features import FEATURES, load
 from crossfade import Held, Pairs, Upgrade
+from crossfade.backfill.choose import choose
 from crossfade.backfill.picture import draw
-from crossfade.backfill.plan import choose
 from crossfade.backfill.simulate import (
     BLENDS,
     FALLING,

@@ -30,9 +30,9 @@ import pyarrow as pa
 
 from benchmarks.machine import machine
 from benchmarks.stores import DIM, STORES
-from crossfade import Upgrade
+from crossfade import Held, Pairs, Upgrade, plan
 from crossfade.cli.gently import SHARE, give_way
-from crossfade.migration import Migration, Searcher, Wanted, open_migrating
+from crossfade.migration import Migration, Searcher, open_migrating
 
 
 def vectors(rows: int, seed: int, dim: int = DIM) -> np.ndarray:
@@ -122,7 +122,9 @@ def backfilling(place: str, upgrade: str, plan: str, new: str, pace: float | Non
     begin = time.monotonic()
     filled = migration.backfill(
         Paced(np.load(new), pace),
-        Wanted(plan=Path(plan), share=1.0, processors=SHARE),
+        plan=Path(plan),
+        share=1.0,
+        processors=SHARE,
         stop=lambda: time.monotonic() - begin > seconds,
     )
     migration.close()
@@ -149,16 +151,12 @@ def searched(place: str, upgrade: Path, queries: np.ndarray, into: list[Any]) ->
 
 def plan_for(folder: Path, upgrade: Path, rows: int, dim: int = DIM) -> Path:
     """A plan to fill everything, in the order of the ids."""
-    import subprocess
-    import sys
-
     import pyarrow.parquet as pq
 
-    held = vectors(1000, seed=9, dim=dim)
-    np.savez(folder / "held.npz", old=held, new=turned(held), labels=np.arange(1000) % 50)
-    command = [sys.executable, "-m", "crossfade", "plan", str(upgrade), str(folder / "held.npz")]
-    command += ["-o", str(folder / "plan"), "--order", "random", "--blend", "1", "--overwrite"]
-    subprocess.run(command, check=True, capture_output=True)
+    rows_held = vectors(1000, seed=9, dim=dim)
+    held = Held.of(Pairs.from_arrays(rows_held, turned(rows_held), np.arange(1000) % 50))
+    made = plan(Upgrade.load(upgrade), held, orders=["random"], blends=[1.0])
+    made.save(folder / "plan", overwrite=True)
     pq.write_table(pa.table({"id": np.arange(rows)}), folder / "plan" / "order.parquet")
     return folder / "plan"
 

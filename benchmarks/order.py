@@ -28,10 +28,9 @@ import pyarrow.parquet as pq
 from benchmarks.machine import machine
 from crossfade import Held, Pairs, Upgrade
 from crossfade.apply import apply_file
-from crossfade.backfill.folder import describe, load_plan, save_plan
 from crossfade.backfill.gallery import order_gallery
-from crossfade.backfill.plan import Costs, choose
-from crossfade.backfill.simulate import simulate
+from crossfade.backfill.plan import Plan
+from crossfade.backfill.planning import plan
 
 DIM, CLASSES = 256, 1000
 RUNS = (
@@ -60,13 +59,10 @@ def prepare(folder: Path, rows: int) -> None:
     new = old @ turn + 0.1 * rng.normal(size=old.shape).astype(np.float32)
     held = Held.of(Pairs.from_arrays(old, new, labels))
     for order in {order for order, _, _ in RUNS}:
-        found = simulate(upgrade, held, orders=[order], blends=[1.0], points=3, asking=["new"])
-        choice = choose(found, ["mAP"])
-        plan = describe(
-            upgrade, found, choice, Costs(rows), data="made", gallery=held.gallery,
-            optimize=["mAP"], budget=1.0, warnings=[], classes=list(range(CLASSES)),
-        )  # fmt: skip
-        save_plan(folder / order, plan, found, choice, overwrite=False)
+        made = plan(
+            upgrade, held, orders=[order], blends=[1.0], ask=["new"], optimize=["mAP"], items=rows
+        )
+        made.save(folder / order)
     gallery = np.lib.format.open_memmap(folder / "old.npy", "w+", np.float16, (rows, DIM))
     classes = rng.integers(CLASSES, size=rows, dtype=np.int32)
     noise = rng.standard_normal(size=(100_000, DIM), dtype=np.float32)
@@ -113,7 +109,7 @@ def ordered(folder: Path, order: str, gallery: str, names: str | None) -> None:
     from crossfade.files import read_values
 
     upgrade = Upgrade.load(folder / "upgrade")
-    loaded = load_plan(folder / order, upgrade)
+    loaded = Plan.load(folder / order, upgrade)
     forget(folder / gallery)
     begin, worked = time.perf_counter(), time.process_time()
     order_gallery(

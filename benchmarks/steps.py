@@ -42,7 +42,7 @@ from benchmarks.migrate import Paced, fitted, plan_for, turned, vectors
 from benchmarks.stores import BATCH, Postgres
 from crossfade.cli.gently import SHARE, give_way
 from crossfade.files.arrow import to_arrow
-from crossfade.migration import Migration, Wanted
+from crossfade.migration import Migration
 
 FILLED = 0.1
 # What a bare upsert is timed with: its rate does not change with how many there are.
@@ -107,7 +107,7 @@ def migrating(pipe: Pipe, setting: Setting) -> None:
     migration = Migration(setting.place, setting.upgrade)
     embedder = Paced(np.load(setting.new, mmap_mode="r"), None)
     share = SHARE if setting.gentle else 1.0
-    wanted = Wanted(plan=Path(setting.plan), share=FILLED, processors=share)
+    wanted = {"plan": Path(setting.plan), "share": FILLED, "processors": share}
     while (name := pipe.recv()) is not None:
         held.clear()
         clear_peak()
@@ -118,7 +118,7 @@ def migrating(pipe: Pipe, setting: Setting) -> None:
             lifted = migration.forward()
             first, written = lifted.seconds, lifted.written
         elif name == "backfill":
-            filled = migration.backfill(embedder, wanted)
+            filled = migration.backfill(embedder, **wanted)
             first, written = filled.seconds, filled.written
         elif name == "verify":
             migration.verify()

@@ -14,21 +14,30 @@ import crossfade
 def test_all_is_exactly_what_is_public():
     assert crossfade.__all__ == [
         "BadInput",
+        "BudgetSpent",
         "Compatibility",
         "CrossfadeError",
+        "EmbedderError",
         "Held",
         "Migration",
+        "MissingExtra",
+        "NotCompatible",
+        "NotProven",
         "Pairs",
+        "Plan",
         "Range",
         "Searcher",
+        "StoreError",
         "Upgrade",
         "__version__",
         "evaluate",
         "evaluate_on_store",
         "open_store",
+        "plan",
         "read_held",
         "sample_pairs",
     ]
+    assert dir(crossfade) == sorted(crossfade.__all__)
 
 
 def test_every_public_name_imports():

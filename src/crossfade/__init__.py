@@ -4,9 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from crossfade._version import __version__
-from crossfade.errors import BadInput, CrossfadeError
+from crossfade.errors import (
+    BadInput,
+    BudgetSpent,
+    CrossfadeError,
+    EmbedderError,
+    MissingExtra,
+    NotCompatible,
+    NotProven,
+    StoreError,
+)
 
 if TYPE_CHECKING:
+    from crossfade.backfill.plan import Plan
+    from crossfade.backfill.planning import plan
     from crossfade.compatibility import Compatibility, Held, evaluate
     from crossfade.lookups import evaluate_on_store, read_held, sample_pairs
     from crossfade.migration import Migration, Searcher
@@ -16,18 +27,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadInput",
+    "BudgetSpent",
     "Compatibility",
     "CrossfadeError",
+    "EmbedderError",
     "Held",
     "Migration",
+    "MissingExtra",
+    "NotCompatible",
+    "NotProven",
     "Pairs",
+    "Plan",
     "Range",
     "Searcher",
+    "StoreError",
     "Upgrade",
     "__version__",
     "evaluate",
     "evaluate_on_store",
     "open_store",
+    "plan",
     "read_held",
     "sample_pairs",
 ]
@@ -36,12 +55,14 @@ _HOMES = {
     "Held": "crossfade.compatibility",
     "Migration": "crossfade.migration",
     "Pairs": "crossfade.pairs",
+    "Plan": "crossfade.backfill.plan",
     "Range": "crossfade.stores",
     "Searcher": "crossfade.migration",
     "Upgrade": "crossfade.upgrade",
     "evaluate": "crossfade.compatibility",
     "evaluate_on_store": "crossfade.lookups",
     "open_store": "crossfade.stores",
+    "plan": "crossfade.backfill.planning",
     "read_held": "crossfade.lookups",
     "sample_pairs": "crossfade.lookups",
 }
@@ -52,3 +73,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'crossfade' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -23,7 +23,7 @@ from tests.adversary.searching import Searching
 from tests.adversary.tables import open_table
 
 from crossfade.errors import CrossfadeError
-from crossfade.migration import Migration, Wanted, columns
+from crossfade.migration import Migration, columns
 from crossfade.migration.columns import STATE
 
 # Small, so that a step is many acts.
@@ -117,7 +117,7 @@ def do(name: str, migration: Migration, plan: str, *, force: bool) -> list[str]:
     elif name == "forward":
         migration.forward(size=BATCH)
     elif name == "backfill":
-        migration.backfill(Embedder(), Wanted(plan=Path(plan), share=SHARE, batch=BATCH))
+        migration.backfill(Embedder(), plan=Path(plan), share=SHARE, batch=BATCH)
     elif name == "verify":
         found = migration.verify()
         return [f"{check.name}: {check.detail}" for check in found.checks if check.passed is False]

@@ -10,9 +10,9 @@ from tests.compatibility.test_asked import lookups
 
 from crossfade.asking import Both
 from crossfade.backfill.blend import Blend
+from crossfade.backfill.choose import Costs, choose
 from crossfade.backfill.curve import Curve
-from crossfade.backfill.folder import load_plan, save_plan
-from crossfade.backfill.plan import Costs, choose
+from crossfade.backfill.plan import Made, Plan
 from crossfade.backfill.record import describe
 from crossfade.backfill.simulate import Candidate, Simulation, simulate
 from crossfade.errors import BadInput
@@ -146,8 +146,8 @@ def test_a_plan_says_on_disk_how_to_ask(lookups, simulated, tmp_path):
         budget=1.0,
         warnings=[],
     )
-    save_plan(tmp_path / "plan", made, simulated, choice, overwrite=False)
-    plan = load_plan(tmp_path / "plan", upgrade).plan
+    Plan.of(made, Made(simulated, choice)).save(tmp_path / "plan")
+    plan = Plan.load(tmp_path / "plan", upgrade).record
     assert plan.curve == made.curve
     assert plan.asking == "both"
     assert plan.alone_from == choice.alone["ndcg@10"].reaches

@@ -10,9 +10,9 @@ import pytest
 from scipy.stats import spearmanr
 
 from crossfade import Upgrade
-from crossfade.backfill.folder import load_plan
 from crossfade.backfill.gallery import notes_on
 from crossfade.backfill.gallery_file import NEAREST
+from crossfade.backfill.plan import Plan
 
 CLASS_ORDERS = ["far-mse", "far-cosine", "near-mse", "small-margin"]
 
@@ -100,7 +100,7 @@ def test_a_class_that_only_queries_have_is_nobodys_nearest(crossfade, folder):
         "--blend", "1", "--gallery", "gallery.npy",
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    groups = load_plan(folder / "p").groups
+    groups = Plan.load(folder / "p").groups
     assert groups.present.tolist() == [False, True, True, True, True, True]
     lifted = Upgrade.load("mine").forward(np.load("gallery.npy")).astype(np.float64)
     rows = pq.read_table("p/order.parquet")["id"].to_numpy()

@@ -8,9 +8,9 @@ import pytest
 from crossfade import Upgrade
 from crossfade.backfill import Items, curves, positions
 from crossfade.backfill.blend import Blend, stored
+from crossfade.backfill.choose import Costs, choose
 from crossfade.backfill.curve import Curve
 from crossfade.backfill.orders import ALIGNMENT, ORDERS
-from crossfade.backfill.plan import Costs, choose
 from crossfade.backfill.simulate import (
     BLENDS,
     DEFAULT_ORDERS,

@@ -10,8 +10,8 @@ from tests.compatibility.test_asked import lookups
 
 from crossfade.asking import DEFAULT, Both, Weights
 from crossfade.backfill.blend import Blend
+from crossfade.backfill.choose import choose
 from crossfade.backfill.curve import Curve
-from crossfade.backfill.plan import choose
 from crossfade.backfill.simulate import Candidate, Simulation, simulate
 from crossfade.backfill.weights import Ruler
 from crossfade.compatibility import Held

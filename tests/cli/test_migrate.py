@@ -240,7 +240,7 @@ def test_start_refuses_a_plan_that_begins_below_today(shop, crossfade, models, a
 
 
 def test_a_plan_below_today_by_less_than_its_band_is_no_refusal(shop, crossfade, models):
-    from crossfade.backfill.folder import content_hash, load_plan, upper_at_start
+    from crossfade.backfill.plan import Plan, content_hash, upper_at_start
 
     def changed(old_old):
         made.pop("hash", None)
@@ -251,7 +251,7 @@ def test_a_plan_below_today_by_less_than_its_band_is_no_refusal(shop, crossfade,
                          "--dry-run")  # fmt: skip
 
     made = planned(crossfade, models, shop.upgrade, "--optimize", "mAP")
-    high = upper_at_start(Path("mine"), load_plan(Path("mine")).plan, "mAP")
+    high = upper_at_start(Path("mine"), Plan.load(Path("mine")).record, "mAP")
     now = made["quality"]["mAP"]["at 0 %"]
     assert now < high < now + 10
     assert changed((now + high) / 2).code == 0

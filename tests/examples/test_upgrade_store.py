@@ -16,7 +16,7 @@ from examples.upgrade_store import upgrade_store
 from sklearn.metrics import average_precision_score
 
 from crossfade import Upgrade
-from crossfade.backfill.folder import load_plan
+from crossfade.backfill.plan import Plan
 from crossfade.migration.journal import load_journal
 from crossfade.migration.order import places_of
 from crossfade.stores import open_store
@@ -103,7 +103,7 @@ def test_the_store_is_finished_with_the_shared_vectors_alone(folder, report):
     upgrade = Upgrade.load(folder / "upgrade")
     task = journal.backfill
     places = places_of(Path(task.order_file), ids, task.order_rows)
-    plan = load_plan(folder / "plan", upgrade)
+    plan = Plan.load(folder / "plan", upgrade)
     at = np.array([places[key] for key in ids])
     expected = plan.stored(upgrade.backward(new), upgrade.forward(old), at, task.order_rows)
     # Turned back into the new model's own space.

@@ -16,7 +16,7 @@ import numpy as np
 
 from crossfade.embedders import Endpoint, EndpointSettings, VectorFile
 from crossfade.errors import BadInput
-from crossfade.migration import Migration, Wanted
+from crossfade.migration import Migration
 
 SMALL_BATCH = 15
 # Lance starts its threads when it is used, and nobody uses it before the fork.
@@ -46,8 +46,8 @@ def step(name: str, place: str, upgrade: str, plan: str, vectors: str) -> None:
     elif name == "forward":
         migration.forward(size=SMALL_BATCH)
     elif name == "backfill":
-        wanted = Wanted(plan=Path(plan), share=0.6, labels="kind", batch=SMALL_BATCH)
-        migration.backfill(VectorFile(vectors), wanted)
+        wanted = {"plan": Path(plan), "share": 0.6, "labels": "kind", "batch": SMALL_BATCH}
+        migration.backfill(VectorFile(vectors), **wanted)
     elif name == "finish":
         migration.finish(force=True)
     elif name == "rollback":
@@ -65,8 +65,8 @@ def spend(place: str, upgrade: str, plan: str, url: str, cap: float) -> None:
         max_spend=cap,
     )
     migration = Migration(place, upgrade)
-    wanted = Wanted(plan=Path(plan), share=1.0, labels="kind")
-    migration.backfill(Endpoint(url, settings), wanted)
+    wanted = {"plan": Path(plan), "share": 1.0, "labels": "kind"}
+    migration.backfill(Endpoint(url, settings), **wanted)
     migration.close()
 
 

@@ -21,7 +21,7 @@ from tests.stores.apps import LanceApp, PostgresApp
 
 from crossfade.embedders import Endpoint, EndpointSettings
 from crossfade.errors import EmbedderError, StoreError
-from crossfade.migration import Migration, Wanted
+from crossfade.migration import Migration
 from crossfade.migration.columns import STATE
 
 
@@ -89,9 +89,7 @@ def test_a_database_that_goes_away_is_waited_for(models, upgrade_folder, plan_fo
                 threading.Timer(1.0, server.start).start()
             return super().embed(ids, sources)
 
-    done = migration.backfill(
-        Outage(models), Wanted(plan=plan_folder, share=0.5, labels="kind", batch=40)
-    )
+    done = migration.backfill(Outage(models), plan=plan_folder, share=0.5, labels="kind", batch=40)
     assert done.new == ROWS // 2
     assert migration.store.tally(STATE) == {"new": ROWS // 2, "forward": ROWS // 2}
     assert migration.verify().passed
@@ -152,41 +150,41 @@ WRONG = {
 @pytest.mark.parametrize("trouble", sorted(STUMBLES))
 def test_an_endpoint_that_stumbles_is_asked_again(lifted, server, plan_folder, trouble):
     server.plans = [None, STUMBLES[trouble]]
-    wanted = Wanted(plan=plan_folder, share=0.5, labels="kind")
-    done = lifted.backfill(endpoint(server), wanted)
+    wanted = {"plan": plan_folder, "share": 0.5, "labels": "kind"}
+    done = lifted.backfill(endpoint(server), **wanted)
     assert done.new == ROWS // 2
-    assert lifted.verify(embedder=endpoint(server)).passed
+    assert lifted.verify(embed=endpoint(server)).passed
 
 
 @pytest.mark.parametrize("trouble", sorted(WRONG))
 def test_an_endpoint_that_answers_wrongly_stops_the_backfill_whole(
     lifted, server, plan_folder, trouble
 ):
-    wanted = Wanted(plan=plan_folder, share=0.5, labels="kind")
+    wanted = {"plan": plan_folder, "share": 0.5, "labels": "kind"}
     server.plans = [None, None, *[WRONG[trouble]] * 9]
     with pytest.raises(EmbedderError):
-        lifted.backfill(endpoint(server), wanted)
+        lifted.backfill(endpoint(server), **wanted)
     # Two requests were answered and written, the third was not, and nothing is in between.
     assert lifted.store.tally(STATE) == {"new": 50, "forward": ROWS - 50}
     assert lifted.verify().passed
     server.plans = []
-    assert lifted.backfill(endpoint(server), wanted).new == ROWS // 2
+    assert lifted.backfill(endpoint(server), **wanted).new == ROWS // 2
 
 
 def test_a_spend_cap_ends_the_backfill_and_is_remembered(lifted, server, plan_folder):
-    wanted = Wanted(plan=plan_folder, share=1.0, labels="kind")
+    wanted = {"plan": plan_folder, "share": 1.0, "labels": "kind"}
     price = {"cost_per_million_tokens": 1e6, "max_spend": 120.0}
-    done = lifted.backfill(endpoint(server, **price), wanted)
+    done = lifted.backfill(endpoint(server, **price), **wanted)
     assert 0 < done.new < ROWS
     assert "is spent" in done.why
     # A text is one token, as the server counts, and at most 32: the last of them did not fit.
     spent = lifted.journal.spent
     assert spent == done.new == 120 - 31
     # Whoever asks next need not know: it is in the journal.
-    assert lifted.backfill(endpoint(server, **price), wanted).written == 0
+    assert lifted.backfill(endpoint(server, **price), **wanted).written == 0
     assert lifted.journal.spent == spent
     more = endpoint(server, **price | {"max_spend": 1e9})
-    assert lifted.backfill(more, wanted).new == ROWS
+    assert lifted.backfill(more, **wanted).new == ROWS
     assert lifted.journal.spent == ROWS
 
 
@@ -194,10 +192,10 @@ def test_what_is_asked_for_beside_a_backfill_does_not_touch_its_journal(
     lifted, server, plan_folder
 ):
     paid = endpoint(server, cost_per_million_tokens=1e6)
-    lifted.backfill(paid, Wanted(plan=plan_folder, share=0.5, labels="kind"))
-    lifted.backfill(endpoint(server), Wanted(plan=plan_folder, share=0.6, labels="kind"))
+    lifted.backfill(paid, plan=plan_folder, share=0.5, labels="kind")
+    lifted.backfill(endpoint(server), plan=plan_folder, share=0.6, labels="kind")
     before = lifted.journal
-    assert lifted.verify(embedder=paid).passed
+    assert lifted.verify(embed=paid).passed
     # What it proves is written down, and nothing else.
     kept = {"verified": before.verified, "events": before.events}
     assert lifted.journal.model_copy(update=kept) == before

@@ -8,7 +8,6 @@ from tests.migration.conftest import ROWS, Function, lifted_of, texts_of
 
 from crossfade.asking import DEFAULT, Weights
 from crossfade.errors import BadInput
-from crossfade.migration import Wanted
 from crossfade.migration.journal import load_journal, save_journal
 from crossfade.migration.sampling import KEY
 from crossfade.stores.sampling import draw_ids
@@ -78,7 +77,7 @@ OTHERS = Weights(old_backward=0.5, lifted_backward=0.1, lifted_forward=0.6, fill
 )
 def test_while_rows_are_filled(world, lifted, plan_folder, share, weights):
     texts = dict(world.texts)
-    lifted.backfill(Function(world.models), Wanted(plan=plan_folder, labels="kind", share=share))
+    lifted.backfill(Function(world.models), plan=plan_folder, labels="kind", share=share)
     # Rows come, change and go meanwhile.
     come = texts_of(2, seed=17)
     world.app.insert([9000], come[:1], [0], world.models.old(come[:1]))

@@ -12,8 +12,6 @@ from tests.migration.conftest import (
     texts_of,
 )
 
-from crossfade.migration import Wanted
-
 
 def test_rows_that_come_later_are_found_at_once_and_lifted_by_the_next_forward(world, lifted):
     text = texts_of(1, seed=55)
@@ -45,11 +43,11 @@ def test_rows_that_changed_are_lifted_again_and_backfilled_with_what_they_are(
     stale = world.models.new([world.texts[key] for key in everything])
     np.savez(tmp_path / "vectors.npz", ids=np.array(everything), vectors=stale)
     made_before = VectorFile(tmp_path / "vectors.npz")
-    done = lifted.backfill(made_before, Wanted(plan=plan_folder, labels="kind", share=1.0))
+    done = lifted.backfill(made_before, plan=plan_folder, labels="kind", share=1.0)
     assert done.new == ROWS - 1
     assert done.without_vector == 1
     assert shared_of(lifted)[7][0] == "forward"
-    lifted.backfill(Function(world.models), Wanted(share=1.0))
+    lifted.backfill(Function(world.models), share=1.0)
     expected = filled_of(world, text, 0.7)
     np.testing.assert_allclose(shared_of(lifted)[7][1], expected[0], atol=1e-6)
 
@@ -63,9 +61,7 @@ def test_a_row_that_changes_while_it_is_embedded_gets_no_stale_vector(world, lif
                 world.app.change(7, text[0], world.models.old(text)[0])
             return super().embed(ids, sources)
 
-    lifted.backfill(
-        Slow(world.models), Wanted(plan=plan_folder, labels="kind", share=1.0, batch=50)
-    )
+    lifted.backfill(Slow(world.models), plan=plan_folder, labels="kind", share=1.0, batch=50)
     expected = filled_of(world, text, 0.7)
     np.testing.assert_allclose(shared_of(lifted)[7][1], expected[0], atol=1e-6)
     assert lifted.verify().passed
@@ -79,9 +75,7 @@ def test_rows_deleted_on_the_way_do_not_come_back(world, lifted, plan_folder):
             return super().embed(ids, sources)
 
     world.app.delete(10)
-    lifted.backfill(
-        Deleting(world.models), Wanted(plan=plan_folder, labels="kind", share=1.0, batch=50)
-    )
+    lifted.backfill(Deleting(world.models), plan=plan_folder, labels="kind", share=1.0, batch=50)
     assert set(shared_of(lifted)) == set(range(ROWS)) - {10, 20}
     assert lifted.verify().passed
     lifted.finish()

@@ -16,7 +16,7 @@ from tests.migration.conftest import (
 
 from crossfade import Upgrade
 from crossfade.errors import BadInput, StoreError
-from crossfade.migration import Migration, Wanted, ending
+from crossfade.migration import Migration, ending
 from crossfade.migration.batch import Batch
 from crossfade.migration.columns import KNOWN, SUM, VECTOR
 from crossfade.migration.journal import save_journal
@@ -108,9 +108,7 @@ def test_rollback_returns_to_the_old_vectors(world, migration, plan_folder, stag
     if stage != "started":
         migration.forward()
     if stage in ("backfilling", "finishing"):
-        migration.backfill(
-            Function(world.models), Wanted(plan=plan_folder, labels="kind", share=0.2)
-        )
+        migration.backfill(Function(world.models), plan=plan_folder, labels="kind", share=0.2)
     if stage == "finishing":
 
         def fail(*_):
@@ -173,7 +171,7 @@ def test_old_vectors_that_are_gone_cannot_be_withdrawn(world, lifted):
 def test_after_finish_plain_new_vectors_are_inserted_and_asked_as_in_an_index_of_their_own(
     world, lifted, plan_folder
 ):
-    lifted.backfill(Function(world.models), Wanted(plan=plan_folder, labels="kind", share=1.0))
+    lifted.backfill(Function(world.models), plan=plan_folder, labels="kind", share=1.0)
     lifted.finish(force=True)
     come = texts_of(50, seed=77)
     world.app.insert(list(range(9000, 9050)), come, [0] * 50, world.models.new(come))

@@ -7,7 +7,7 @@ from tests.migration.conftest import ROWS, Function, Models, texts_of
 from tests.stores.apps import LanceApp, ParquetApp
 
 from crossfade.errors import BadInput
-from crossfade.migration import Migration, Wanted
+from crossfade.migration import Migration
 
 
 def make(app, models: Models, keys: list[int]) -> None:
@@ -37,7 +37,7 @@ def test_those_that_come_later_are_refused_by_every_step_that_would_go_by_them(
     with pytest.raises(BadInput, match=r"same id: 17"):
         migration.forward()
     with pytest.raises(BadInput, match=r"same id: 17"):
-        migration.backfill(Function(models), Wanted(plan=plan_folder, labels="kind", share=1.0))
+        migration.backfill(Function(models), plan=plan_folder, labels="kind", share=1.0)
     found = migration.verify()
     assert not found.passed
     assert "17" in next(c.detail for c in found.checks if c.name == "ids")

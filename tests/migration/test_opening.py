@@ -15,7 +15,7 @@ from tests.stores.apps import LanceApp, ParquetApp, PostgresApp
 from crossfade import Upgrade
 from crossfade.errors import BadInput, StoreError
 from crossfade.files.arrow import to_arrow
-from crossfade.migration import Migration, Searcher, Wanted, open_migrating
+from crossfade.migration import Migration, Searcher, open_migrating
 from crossfade.stores import open_store
 from crossfade.stores.registry import kept_value
 
@@ -94,7 +94,7 @@ def test_every_step_takes_the_columns_from_the_journal(started, crossfade, model
     assert json.loads(ran.out)["written"] == ROWS
     migration = Migration(place)
     assert (migration.store.id, migration.store.vector) == (key, "mine")
-    migration.backfill(Function(models), Wanted(plan=plan_folder, labels="kind", share=0.5))
+    migration.backfill(Function(models), plan=plan_folder, labels="kind", share=0.5)
     migration.close()
     status = json.loads(crossfade("migrate", "status", place, "--json", "-").out)
     assert (status["new"], status["forward"]) == (ROWS // 2, ROWS // 2)

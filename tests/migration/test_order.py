@@ -10,10 +10,10 @@ import pytest
 from tests.migration.conftest import ROWS, Function, texts_of
 from tests.stores.apps import LanceApp
 
-from crossfade.backfill.folder import load_plan
 from crossfade.backfill.gallery_file import NEAREST
+from crossfade.backfill.plan import Plan
 from crossfade.errors import BadInput
-from crossfade.migration import Migration, Wanted
+from crossfade.migration import Migration
 from crossfade.migration.order import ids_of
 from crossfade.stores.rows import matrix
 
@@ -42,16 +42,16 @@ def test_two_stores_of_one_name_have_orders_of_their_own(
         migration = Migration("items.lance", upgrade_folder)
         migration.start(source="body", force=True)
         migration.forward()
-        migration.backfill(Function(models), Wanted(plan=plan, labels="kind", share=1.0))
+        migration.backfill(Function(models), plan=plan, labels="kind", share=1.0)
         order = [k for ids in ids_of(Path(migration.journal.backfill.order_file)) for k in ids]
         assert sorted(order) == list(range(rows))
 
 
 def test_without_labels_rows_go_by_the_nearest_class_mean_of_the_plan(world, lifted, plan):
     embedder = Function(world.models)
-    lifted.backfill(embedder, Wanted(plan=plan, share=0.4))
+    lifted.backfill(embedder, plan=plan, share=0.4)
     assert lifted.backfill_notes() == [NEAREST]
-    store, means = lifted.store, load_plan(plan).groups.means
+    store, means = lifted.store, Plan.load(plan).groups.means
     rows = next(store.stream([store.vector]))
     x = world.upgrade.forward(matrix(rows[store.vector])).astype(np.float64)
     nearest = ((x[:, None] - means[None]) ** 2).sum(axis=2).min(axis=1)
@@ -61,16 +61,16 @@ def test_without_labels_rows_go_by_the_nearest_class_mean_of_the_plan(world, lif
     # The plan says near-mse.
     assert (np.diff([gap[key] for key in order]) >= -1e-5).all()
     assert sorted(embedder.asked) == sorted(order[: int(0.4 * ROWS)])
-    lifted.backfill(embedder, Wanted(share=0.6))
+    lifted.backfill(embedder, share=0.6)
     assert order_in(plan) == order
-    assert lifted.verify(embedder=Function(world.models)).passed
+    assert lifted.verify(embed=Function(world.models)).passed
 
 
 def test_labels_given_after_a_dry_run_without_make_the_order_by_class(world, lifted, plan):
     embedder = Function(world.models)
-    assert lifted.backfill_outlook(embedder, Wanted(plan=plan))["warnings"] == [NEAREST]
+    assert lifted.backfill_outlook(embedder, plan=plan)["warnings"] == [NEAREST]
     without = order_in(plan)
-    told = lifted.backfill_outlook(embedder, Wanted(plan=plan, labels="kind"))
+    told = lifted.backfill_outlook(embedder, plan=plan, labels="kind")
     assert told["warnings"] == []
     by_class = order_in(plan)
     assert sorted(by_class) == sorted(without)
@@ -85,14 +85,14 @@ def test_labels_given_after_a_dry_run_without_make_the_order_by_class(world, lif
     at = {key: i for i, key in enumerate(rows[store.id].to_pylist())}
     assert (np.diff(gap[[at[key] for key in by_class]]) >= -1e-5).all()
     # Later runs need not name the column again.
-    lifted.backfill(embedder, Wanted(plan=plan, share=0.1))
+    lifted.backfill(embedder, plan=plan, share=0.1)
     assert order_in(plan) == by_class
     assert lifted.backfill_notes() == []
 
 
 def test_an_order_that_rows_were_filled_by_stays(world, lifted, plan):
-    lifted.backfill(Function(world.models), Wanted(plan=plan, share=0.1))
+    lifted.backfill(Function(world.models), plan=plan, share=0.1)
     before = order_in(plan)
     with pytest.raises(BadInput, match="was begun without labels"):
-        lifted.backfill(Function(world.models), Wanted(plan=plan, labels="kind", share=0.2))
+        lifted.backfill(Function(world.models), plan=plan, labels="kind", share=0.2)
     assert order_in(plan) == before

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.migration.conftest import ROWS, Function, texts_of
 
-from crossfade.backfill.folder import HASH, PLAN, content_hash, load_plan
+from crossfade.backfill.plan import HASH, PLAN, Plan, content_hash
 from crossfade.errors import BadInput, NotProven
-from crossfade.migration import Migration, Wanted
+from crossfade.migration import Migration
 from crossfade.migration.columns import VECTOR
 from crossfade.stores.rows import matrix
 
@@ -51,8 +51,8 @@ def test_a_searcher_asks_as_the_plan_says(world, lifted, both_plan):
     # Without a plan both models are asked, where both are given.
     assert hits(searcher.search(new, old=old)) == answers["both"]
     for way in ("new", "both", "blend"):
-        wanted = Wanted(plan=both_plan(way), labels="kind", share=0.0)
-        lifted.backfill(Function(world.models), wanted)
+        wanted = {"plan": both_plan(way), "labels": "kind", "share": 0.0}
+        lifted.backfill(Function(world.models), **wanted)
         assert lifted.status().asking == way
         assert hits(searcher.search(new, old=old)) == answers[way]
         # One query alone is asked as well as it can be.
@@ -66,7 +66,7 @@ def test_a_plan_named_at_start_is_followed_from_the_start(world, migration, both
 
 
 def filled_to(world, lifted, plan, share):
-    lifted.backfill(Function(world.models), Wanted(plan=plan, labels="kind", share=share))
+    lifted.backfill(Function(world.models), plan=plan, labels="kind", share=share)
     assert lifted.verify().proves
 
 
@@ -110,7 +110,7 @@ def test_old_vectors_may_be_kept(world, lifted, both_plan):
 
 def test_kept_wants_proof_too_and_may_be_finished_later(world, lifted, both_plan):
     plan = both_plan()
-    lifted.backfill(Function(world.models), Wanted(plan=plan, labels="kind", share=0.6))
+    lifted.backfill(Function(world.models), plan=plan, labels="kind", share=0.6)
     with pytest.raises(NotProven, match="no `verify` has passed"):
         lifted.finish(keep_old=True)
     lifted.verify()
@@ -125,15 +125,15 @@ def test_a_share_is_filled_at_random_without_a_plan(world, lifted, tmp_path):
     embedder = Function(world.models)
     with pytest.raises(BadInput, match=r"which plan.*--share to fill at random"):
         lifted.backfill(embedder)
-    done = lifted.backfill(embedder, Wanted(share=0.25))
+    done = lifted.backfill(embedder, share=0.25)
     assert done.new == ROWS // 4 == len(set(embedder.asked))
     assert sorted(embedder.asked) != list(range(ROWS // 4))
     found = lifted.status()
     assert (found.asking, found.target, found.alone_from) == ("both", 0.25, None)
     task = lifted.journal.backfill
-    assert load_plan(Path(task.plan_folder), world.upgrade).plan.order == "random"
+    assert Plan.load(Path(task.plan_folder), world.upgrade).record.order == "random"
     # It goes on without being told again, and filled rows hold the new model's own vectors.
-    assert lifted.backfill(embedder, Wanted(share=0.5)).new == ROWS // 2
+    assert lifted.backfill(embedder, share=0.5).new == ROWS // 2
     some = sorted(set(embedder.asked))[:20]
     stored = matrix(lifted.store.read(some, [VECTOR])[VECTOR])
     expected = world.models.new([world.texts[key] for key in some])
@@ -148,7 +148,7 @@ def test_another_share_without_a_plan_is_another_goal(world, migration):
     migration.start(source="body", force=True)
     migration.forward()
     embedder = Function(world.models)
-    migration.backfill(embedder, Wanted(share=0.1))
+    migration.backfill(embedder, share=0.1)
     again = Migration(world.app.place, world.folder)
-    assert again.backfill(embedder, Wanted(share=0.2)).new == ROWS // 5
+    assert again.backfill(embedder, share=0.2).new == ROWS // 5
     again.close()

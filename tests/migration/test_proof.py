@@ -6,14 +6,14 @@ import pytest
 from tests.migration.conftest import ROWS, Function, texts_of
 
 from crossfade.errors import BadInput, NotProven
-from crossfade.migration import Migration, Wanted
+from crossfade.migration import Migration
 from crossfade.migration.journal import KEY
 
 
 @pytest.fixture
 def filled(world, lifted, plan_folder):
     """Backfilled to the last row, which is at least what the plan wants."""
-    lifted.backfill(Function(world.models), Wanted(plan=plan_folder, labels="kind", share=1.0))
+    lifted.backfill(Function(world.models), plan=plan_folder, labels="kind", share=1.0)
     return lifted
 
 
@@ -58,7 +58,7 @@ def test_what_happens_behind_a_verify_is_seen(world, filled, what):
     filled.verify()
     if what == "changes":
         # It was filled, is only lifted now, and the planned share may not be reached any more.
-        filled.backfill(Function(world.models), Wanted(share=1.0))
+        filled.backfill(Function(world.models), share=1.0)
         filled.verify()
     filled.finish(force=what == "comes")
 
@@ -73,14 +73,14 @@ def test_below_the_planned_share_it_is_refused(world, lifted, plan_folder, tmp_p
     import json
     import shutil
 
-    from crossfade.backfill.folder import content_hash
+    from crossfade.backfill.plan import content_hash
 
     mine = tmp_path / "plan"
     shutil.copytree(plan_folder, mine, ignore=shutil.ignore_patterns("orders"))
     plan = json.loads((mine / "plan.json").read_text())
     plan = {k: v for k, v in plan.items() if k != "hash"} | {"stop": 0.5}
     (mine / "plan.json").write_text(json.dumps(plan | {"hash": content_hash(plan, mine)}))
-    lifted.backfill(Function(world.models), Wanted(plan=mine, labels="kind", share=0.1))
+    lifted.backfill(Function(world.models), plan=mine, labels="kind", share=0.1)
     status = lifted.status()
     assert (status.target, status.share) == (0.5, 0.1)
     assert "backfill" in status.next
@@ -88,7 +88,7 @@ def test_below_the_planned_share_it_is_refused(world, lifted, plan_folder, tmp_p
     lifted.verify()
     with pytest.raises(NotProven, match="the plan wants 50%"):
         lifted.finish()
-    lifted.backfill(Function(world.models), Wanted(share=0.5))
+    lifted.backfill(Function(world.models), share=0.5)
     assert "verify" in lifted.status().next
     lifted.verify()
     assert lifted.finish().stage == "finished"
@@ -106,7 +106,7 @@ def test_a_check_that_was_left_out_says_so(world, lifted, filled):
     assert found["embedded again"].passed is None
     assert found["quality"].passed is None
     assert "left out" in found["quality"].detail
-    again = filled.verify(embedder=Function(world.models))
+    again = filled.verify(embed=Function(world.models))
     assert next(c for c in again.checks if c.name == "embedded again").passed is True
 
 

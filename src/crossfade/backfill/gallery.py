@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crossfade.backfill.classes import class_codes
-from crossfade.backfill.folder import Loaded
 from crossfade.backfill.gallery_file import Gallery
 from crossfade.backfill.ids import Ids, Values
 from crossfade.backfill.items import Groups, Index, Items
@@ -25,6 +24,7 @@ from crossfade.backfill.orders import (
     combined,
     order_named,
 )
+from crossfade.backfill.plan import Plan
 from crossfade.errors import BadInput, BadRow
 from crossfade.files import replacing
 from crossfade.threads import in_parts
@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 
 def order_gallery(
-    loaded: Loaded,
+    plan: Plan,
     upgrade: Upgrade,
     gallery: str | Path | Gallery,
     target: Path,
@@ -55,13 +55,13 @@ def order_gallery(
     """
     if not isinstance(gallery, Gallery):
         gallery = Gallery.open(upgrade, gallery, ids=ids, labels=labels, priority=priority)
-    names = loaded.plan.order.split("+")
-    notes = gallery.check_orders([loaded.plan.order], loaded.plan.classes)
+    names = plan.record.order.split("+")
+    notes = gallery.check_orders([plan.record.order], plan.record.classes)
     grouped = bool(NEED_GROUPS & set(names))
     vectors = not set(names) <= NEED_NO_VECTORS
-    rows, done, groups, codes = gallery.source.rows, 0, loaded.groups, None
+    rows, done, groups, codes = gallery.source.rows, 0, plan.groups, None
     by_class = grouped and groups is not None and groups.labelled
-    if groups is not None and gallery.by_nearness(loaded.plan.order, loaded.plan.classes):
+    if groups is not None and gallery.by_nearness(plan.record.order, plan.record.classes):
         groups, by_class = groups.by_nearness(), False
 
     def batches() -> Iterator[Items]:
@@ -73,10 +73,10 @@ def order_gallery(
                 progress(done, (1 + by_class) * rows)
 
     if by_class:
-        known = loaded.plan.classes or []
+        known = plan.record.classes or []
         codes, classes = class_codes(gallery.labels, known, gallery.source.path)
         groups = Groups.of_classes(batches(), classes=classes)
-    learned: dict[str, Order] = {} if loaded.alignment is None else {ALIGNMENT: loaded.alignment}
+    learned: dict[str, Order] = {} if plan.alignment is None else {ALIGNMENT: plan.alignment}
     orders = {name: order_named(name, learned) for name in names}
     urgency = {name: np.empty(rows) for name in names}
     start = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crossfade.backfill.plan import Choice
+from crossfade.backfill.choose import Choice
 from crossfade.backfill.simulate import Simulation
 from crossfade.errors import MissingExtra
 

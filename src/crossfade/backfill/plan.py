@@ -1,336 +1,320 @@
-"""The plan: which order, which blend, where to stop and what it costs, chosen by simulation."""
+"""A plan, and its folder: plan.json, curves.parquet, curve.png, the order's tensors and a card."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
-from crossfade.asking import Asking
-from crossfade.backfill.curve import Curve
-from crossfade.backfill.simulate import Candidate, Simulation
-from crossfade.compatibility.bootstrap import interval, resampled_means
+from crossfade.asking import DEFAULT
+from crossfade.backfill.blend import stored
+from crossfade.backfill.choose import Choice
+from crossfade.backfill.items import Groups
+from crossfade.backfill.orders import AlignmentError
+from crossfade.backfill.record import PlanRecord
+from crossfade.backfill.simulate import Simulation
+from crossfade.backfill.volume import Quiet
 from crossfade.errors import BadInput
+from crossfade.files.atomic import check_parent, refuse_existing, replacing
+from crossfade.upgrade import Upgrade
 
-RESAMPLES = 1000
-AS_GOOD = 0.5
-"""Points by which new queries alone may be worse, with 95 % confidence, and still be preferred."""
-Float = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What re-embedding takes; unknown where the user did not say."""
-
-    items: int
-    per_thousand: float | None = None
-    per_second: float | None = None
-
-    def record(self, share: float) -> dict[str, float | int | None]:
-        """
-        >>> Costs(10_000, per_thousand=0.5, per_second=100).record(0.2)
-        {'items': 2000, 'cost': 1.0, 'seconds': 20.0}
-        """
-        items = math.floor(share * self.items)
-        return {
-            "items": items,
-            "cost": None if self.per_thousand is None else items / 1000 * self.per_thousand,
-            "seconds": None if self.per_second is None else items / self.per_second,
-        }
-
-
-@dataclass(frozen=True)
-class Lowest:
-    """The worst moment of a curve: where it is, and how far from today's index, in points.
-
-    How far is not known where the old model has embedded no queries.
-    """
-
-    share: float
-    quality: float
-    against_today: float | None
-    ci95: tuple[float, float] | None
-
-    @property
-    def below(self) -> bool:
-        """Whether it is known to be below today's index, with 95 % confidence."""
-        return self.ci95 is not None and self.ci95[1] < 0
-
-
-@dataclass(frozen=True)
-class Alone:
-    """New queries by themselves on the same rows: what is left once the old model has gone."""
-
-    reaches: float | None
-    """The share from which on they are no longer below old/old."""
-    at_first: float
-    full: float
+PLAN, CURVES, PICTURE, TENSORS, CARD = (
+    "plan.json",
+    "curves.parquet",
+    "curve.png",
+    "order.safetensors",
+    "README.md",
+)
+_CANDIDATE = ("asking", "weights", "order", "blend", "last_blend", "volume", "last_volume")
+"""What tells a candidate from the others, as columns of its curves."""
+HASH = "hash"
+ORDER = "order.parquet"
+"""The ids of the real gallery, most urgent first; there if the plan was given one."""
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """What the numbers say; shares from 0 to 1, qualities in percent."""
+class Made:
+    """The curves a plan was chosen from, and the choice."""
 
-    best: Candidate
-    recommendation: str
-    reason: str
-    stop: float
-    peak: float
-    reach: dict[str, float | None]
-    qualities: dict[str, dict[str, float]]
-    bands: dict[str, tuple[Float, Float]]
-    """Of 95 % at each point of the best curve."""
-    lowest: dict[str, Lowest]
-    alone: dict[str, Alone]
-    ways: dict[Asking, Lowest]
-    """The lowest point of every way of asking, in the mean of the metrics."""
+    simulation: Simulation
+    choice: Choice
 
 
-def choose(
-    simulation: Simulation,
-    optimize: Sequence[str],
-    *,
-    budget: float = 1.0,
-    target: float | None = None,
-    today: float | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Choice:
-    """The candidate with the largest area under the curve up to the budget, and where to stop.
+def check_plan_target(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that could not be written, or that is something else than a plan."""
+    refuse_existing(folder, overwrite=overwrite)
+    check_parent(folder)
+    if folder.exists() and not (folder / PLAN).is_file():
+        raise BadInput("is there and is not a plan", where=folder, step="name another folder")
 
-    With several metrics their mean is optimized, among candidates that are below random replacement
-    in none of them: an order that wins one metric at the cost of another is no default. A way of
-    asking that is below today's index at some moment, with 95 % confidence, is taken only if all
-    are; of the others the best, or new queries alone where they are as good: they need one model
-    and one search. Filled items store the new model's own vectors unless a blend is better with
-    95 % confidence. `target` (in percent, of the first metric) stands in for new/new, and `today`
-    for old/old where the old model is gone and has embedded no queries; without it nothing is said
-    of today's index.
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """How to ask, whom to re-embed first, what to store, where to stop, and what it costs.
+
+    `crossfade.plan` makes one, `Plan.load` reads one back. `record` is what plan.json holds; the
+    rest is what carrying it out needs.
     """
-    if not 0 <= budget <= 1:
-        raise BadInput(f"a budget of {budget}", step="use a share from 0 to 1")
-    shares = simulation.candidates[0].curve.shares
-    last = int(np.searchsorted(shares, budget + 1e-9, side="right"))
-    levels = _today(simulation, optimize, today)
-    old = None if levels is None else np.mean(list(levels.values()), axis=0)
-    found = {
-        way: _best_asked(simulation, way, optimize, budget, last, (resamples, seed))
-        for way in dict.fromkeys(c.asking for c in simulation.candidates)
-    }
-    ways = {way: _lowest(look.values, shares, old, resamples, seed) for way, look in found.items()}
-    way = _preferred(found, ways, shares[:last], resamples, seed)
-    best, exact = found[way].best, found[way].exact
-    curve, (drawn_curve, drawn_old) = (
-        found[way].values.mean(axis=1),
-        found[way].drawn(old, resamples, seed),
-    )
-    top = int(np.argmax(curve))
-    stop = next(
-        t for t in range(top + 1) if interval(drawn_curve[:, top] - drawn_curve[:, t])[0] <= 0
-    )
-    by_itself = simulation.alone(best)
-    alone = {
-        m: _alone(by_itself, None if levels is None else float(levels[m].mean()), m, last)
-        for m in optimize
-    }
-    recommendation, reason = _words(curve, drawn_curve, drawn_old, top, stop, shares, last)
-    refused = recommendation == "do not upgrade"
-    if way != "new" and not refused:
-        said, stop = _until_alone(stop, alone, shares, last)
-        recommendation = f"ask {way}, backfill {shares[stop]:.0%}"
-        reason = f"{reason}; {said}"
-    goals = {m: simulation.new.mean(m) for m in optimize}
-    if target is not None:
-        goals[optimize[0]] = target
-    reach = {}
-    for metric, goal in goals.items():
-        there = np.flatnonzero(best.curve.means(metric)[:last] >= goal)
-        reach[metric] = float(shares[there[0]]) if len(there) else None
-    lowest = {}
-    for metric in optimize:
-        values = exact.of_queries(metric)[:last] * 100.0
-        base = None if levels is None else levels[metric]
-        lowest[metric] = _lowest(values, shares, base, resamples, seed)
-    return Choice(
-        best=best,
-        recommendation=recommendation,
-        reason=reason,
-        stop=0.0 if refused else float(shares[stop]),
-        peak=float(shares[top]),
-        reach=reach,
-        qualities={
-            metric: {
-                **({} if levels is None else {"old/old": float(levels[metric].mean())}),
-                "new/new": simulation.new.mean(metric),
-                "at 0 %": float(best.curve.means(metric)[0]),
-                "lowest": lowest[metric].quality,
-                "at the stop": float(best.curve.means(metric)[stop]),
-                "at the peak": float(best.curve.means(metric)[top]),
-                "fully backfilled": float(best.curve.means(metric)[-1]),
-                "area": best.curve.area(metric),
-            }
-            for metric in optimize
-        },
-        bands={m: _band(exact.of_queries(m), resamples, seed) for m in optimize},
-        lowest=lowest,
-        alone=alone,
-        ways=ways,
-    )
 
-
-@dataclass(frozen=True, eq=False)
-class _Look:
-    """The best candidate of a way of asking, with what each query makes of it."""
-
-    best: Candidate
-    exact: Curve
-    values: Float
-    """In percent, the mean of the metrics (points up to the budget, queries)."""
+    record: PlanRecord
+    groups: Groups | None = None
+    alignment: AlignmentError | None = None
+    quiet: Quiet | None = None
+    made: Made | None = None
+    """What it was made from; None once it was read back."""
 
     @classmethod
-    def at(
-        cls, simulation: Simulation, best: Candidate, optimize: Sequence[str], last: int
-    ) -> _Look:
-        exact = simulation.curve(best)
-        values = np.mean([exact.of_queries(m) for m in optimize], axis=0)[:last] * 100.0
-        return cls(best, exact, values)
+    def of(cls, record: PlanRecord, made: Made) -> Self:
+        """A plan that was made just now."""
+        found = made.simulation
+        return cls(record, found.groups, found.alignment, found.quiet, made)
 
-    def drawn(self, old: Float | None, resamples: int, seed: int) -> tuple[Float, Float | None]:
-        """Resampled means of the curve (resamples, points) and of old/old."""
-        if old is None:
-            return _resampled(self.values, resamples, seed), None
-        found = _resampled(np.concatenate([self.values, old[None]]), resamples, seed)
-        return found[:, :-1], found[:, -1]
+    def __repr__(self) -> str:
+        lines = [f"Plan: {self.record.recommendation} ({self.record.reason})"]
+        lines += [f"  order {self.record.order}, blend a = {self.record.how}"]
+        return "\n".join([*lines, *(f"  {line}" for line in promises(self.record))])
 
-    def areas(self, shares: Float) -> Float:
-        """Each query's own mean along the curve."""
-        if len(shares) == 1:
-            return np.asarray(self.values[0])
-        return np.asarray(np.trapezoid(self.values, shares, axis=0) / shares[-1])
+    def stored(
+        self,
+        mapped: NDArray[np.float32],
+        lifted: NDArray[np.float32],
+        places: NDArray[np.integer],
+        items: int,
+    ) -> NDArray[np.float32]:
+        """What the items at `places` of the order (from 0, of `items` in all) store.
+
+        `mapped` is B(new), `lifted` F(old). An item that the order does not name, because it came
+        later, is stored as B(new).
+        """
+        return stored(mapped, lifted, self.record.how, np.asarray(places) / items, self.quiet)
+
+    def quality_at(self, share: float, metric: str) -> float:
+        """What the simulated gallery reaches at a share from 0 to 1, in percent."""
+        return self.record.quality_at(share, metric)
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        more: Callable[[Path], object] | None = None,
+    ) -> None:
+        """Write the folder: whole, or not at all.
+
+        `more` is called with the unfinished folder, to add to it; if it fails, there is no folder.
+        """
+        from crossfade.backfill.picture import draw
+
+        if self.made is None:
+            raise BadInput("was read from a folder", where="the plan", step="copy that folder")
+        target, simulation, choice = Path(folder), self.made.simulation, self.made.choice
+        check_plan_target(target, overwrite=overwrite)
+        with replacing(target, overwrite=overwrite) as temporary:
+            temporary.mkdir()
+            pq.write_table(_table(simulation, choice), temporary / CURVES)
+            draw(simulation, choice, temporary / PICTURE)
+            write_record(self.record, temporary, _tensors(simulation))
+            if more is not None:
+                more(temporary)
+
+    @classmethod
+    def load(cls, folder: str | Path, upgrade: Upgrade | None = None) -> Self:
+        """Read a plan back; with `upgrade`, refuse a plan that was made for another one."""
+        folder = Path(folder)
+        try:
+            record = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+            if not isinstance(record, dict):
+                raise ValueError("plan.json is no record")
+            written = record.pop(HASH, None)
+            plan = PlanRecord.model_validate(record)
+            tensors = load_file(folder / TENSORS)
+            found = content_hash(record, folder)
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"is not a plan ({error})", where=folder, step="name a plan's folder"
+            ) from None
+        except (ValidationError, SafetensorError, ValueError) as error:
+            first = str(error).splitlines()[0]
+            raise BadInput(
+                f"is damaged ({first})", where=folder, step="make the plan again"
+            ) from None
+        if found != written:
+            raise BadInput(
+                "was edited since it was made", where=folder, step="restore it, or make it again"
+            )
+        if upgrade is not None and plan.upgrade != upgrade.hash_:
+            raise BadInput(
+                f"was made for upgrade {plan.upgrade[:12]}, and this one is {upgrade.hash_[:12]}",
+                where=folder,
+                step="make a plan for this upgrade",
+            )
+        groups = None
+        if "groups.means" in tensors:
+            present = tensors.get("groups.present")
+            groups = Groups(
+                tensors["groups.means"],
+                labelled=bool(tensors["groups.labelled"][0]),
+                present=None if present is None else present.astype(bool),
+            )
+        alignment = None
+        if "alignment.weight" in tensors:
+            alignment = AlignmentError(
+                tensors["alignment.weight"],
+                float(tensors["alignment.bias"][0]),
+                tensors["alignment.centre"],
+                tensors["alignment.scale"],
+            )
+        quiet = None
+        if "quiet.direction" in tensors:
+            quiet = Quiet(tensors["quiet.direction"], float(tensors["quiet.loudness"][0]))
+        elif not plan.how.loud:
+            raise BadInput(
+                "is damaged (no quiet direction)", where=folder, step="make the plan again"
+            )
+        return cls(plan, groups, alignment, quiet)
 
 
-def _best_asked(
-    simulation: Simulation,
-    way: str,
-    optimize: Sequence[str],
-    budget: float,
-    last: int,
-    draws: tuple[int, int],
-) -> _Look:
-    asked = [c for c in simulation.candidates if c.asking == way]
-    plain = [c.areas(optimize, budget) for c in asked if c.plain]
-    fair = [c for c in asked if all((c.areas(optimize, budget) >= p).all() for p in plain)]
-
-    def first(some: list[Candidate]) -> _Look:
-        # Of equal worth the first: replacement before blending, simple orders before learned ones.
-        best = max(some, key=lambda c: float(c.areas(optimize, budget).mean()))
-        return _Look.at(simulation, best, optimize, last)
-
-    found, own = first(fair), [c for c in fair if c.blend.plain]
-    if found.best.blend.plain or not own:
-        return found
-    replaced, shares = first(own), found.best.curve.shares[:last]
-    gain = found.areas(shares) - replaced.areas(shares)
-    return found if interval(_resampled(gain[None], *draws)[:, 0])[0] > 0 else replaced
+def write_record(record: PlanRecord, folder: Path, tensors: dict[str, NDArray[Any]]) -> None:
+    """plan.json, the tensors of its order, and a card, into a folder that is being made."""
+    save_file(tensors, folder / TENSORS)
+    text = record.model_dump()
+    text |= {HASH: content_hash(text, folder)}
+    written = json.dumps(text, indent=1, ensure_ascii=False) + "\n"
+    (folder / PLAN).write_text(written, encoding="utf-8")
+    (folder / CARD).write_text(card(record), encoding="utf-8")
 
 
-def _preferred(
-    found: dict[Asking, _Look],
-    ways: dict[Asking, Lowest],
-    shares: Float,
-    resamples: int,
-    seed: int,
-) -> Asking:
-    safe = [way for way, lowest in ways.items() if not lowest.below] or list(found)
-    areas = {way: found[way].areas(shares) for way in safe}
-    first = max(safe, key=lambda way: float(areas[way].mean()))
-    if "new" in safe and first != "new":
-        gap = _resampled((areas["new"] - areas[first])[None], resamples, seed)[:, 0]
-        if interval(gap)[0] >= -AS_GOOD:
-            return "new"
-    return first
+def content_hash(record: dict[str, Any], folder: Path) -> str:
+    """Of all that carrying the plan out depends on; numbers as JSON writes them."""
+    text = json.dumps(record, sort_keys=True, ensure_ascii=False)
+    tensors = (folder / TENSORS).read_bytes()
+    return hashlib.sha256(text.encode() + b"\0" + tensors).hexdigest()
 
 
-def _lowest(values: Float, shares: Float, old: Float | None, resamples: int, seed: int) -> Lowest:
-    at = int(np.argmin(values.mean(axis=1)))
-    share, quality = float(shares[at]), float(values[at].mean())
-    if old is None:
-        return Lowest(share, quality, None, None)
-    both = _resampled(np.stack([values[at], old]), resamples, seed)
-    return Lowest(share, quality, quality - float(old.mean()), interval(both[:, 0] - both[:, 1]))
+def upper_at_start(folder: Path, plan: PlanRecord, metric: str) -> float:
+    """The upper end of the 95 % band of the plan's curve at 0 %, or the curve itself without one.
 
-
-def _alone(curve: Curve, old: float | None, metric: str, last: int) -> Alone:
-    means = curve.means(metric)[:last]
-    below = np.flatnonzero(means < (np.inf if old is None else old))
-    first = int(below[-1]) + 1 if len(below) else 0
-    return Alone(
-        float(curve.shares[first]) if first < len(means) else None,
-        float(means[0]),
-        float(curve.means(metric)[-1]),
-    )
-
-
-def _until_alone(stop: int, alone: dict[str, Alone], shares: Float, last: int) -> tuple[str, int]:
-    """What asking with the old model too means for the end of it, and the share to fill to."""
-    reached = [one.reaches for one in alone.values()]
-    known = [share for share in reached if share is not None]
-    if len(known) < len(reached):
-        return (
-            f"new queries alone are below today's level up to {shares[last - 1]:.0%}: keep the old "
-            "vectors (finish --keep-old)",
-            stop,
+    The curves are in a file of their own, which a plan can be carried out without.
+    """
+    chosen = dict(
+        zip(
+            _CANDIDATE,
+            (plan.asking, str(plan.weights), plan.order, *astuple(plan.how)),
+            strict=True,
         )
-    enough = max(known)
-    at = max(stop, int(np.searchsorted(shares, enough - 1e-9)))
-    return f"new queries alone reach today's level at {enough:.0%}: do not finish before", at
-
-
-def _words(
-    curve: Float, drawn: Float, old: Float | None, top: int, stop: int, shares: Float, last: int
-) -> tuple[str, str]:
-    if old is not None and interval(drawn[:, top] - old)[1] < 0:
-        return "do not upgrade", "even the best point of the curve is below today's index"
-    if stop == 0:
-        return "stop at 0 %", "no share of backfilling is better than none with 95 % confidence"
-    if stop == len(curve) - 1 and last == len(shares):
-        return "do a full backfill", "every item still adds to the quality"
-    return (
-        f"backfill {shares[stop]:.0%}",
-        f"from there on nothing up to {shares[last - 1]:.0%} is better with 95 % confidence",
     )
+    wanted = [(name, "==", value) for name, value in (chosen | {"metric": metric}).items()]
+    try:
+        rows = pq.read_table(folder / CURVES, filters=[*wanted, ("share", "==", 0.0)]).to_pylist()
+    except (OSError, pa.ArrowException):
+        rows = []
+    found = [row["high"] for row in rows if row["high"] is not None]
+    return float(found[0]) if found else plan.quality_at(0.0, metric)
 
 
-def _today(
-    simulation: Simulation, metrics: Sequence[str], known: float | None
-) -> dict[str, Float] | None:
-    """By metric what each query finds today, in percent; None where nobody can tell."""
-    if simulation.old is not None:
-        return {m: _line(simulation.old.values, [m]) for m in metrics}
-    if known is None:
-        return None
-    if len(metrics) > 1:
-        raise BadInput(
-            "today's level is given for one metric, and several are optimized",
-            step="name one with --optimize",
+def card(plan: PlanRecord) -> str:
+    """For the person who finds the folder in a year."""
+    lines = [f"# Plan: {plan.recommendation}", "", f"{plan.reason[0].upper()}{plan.reason[1:]}."]
+    if plan.queries:
+        lines.append(
+            f"Simulated on {plan.queries:,} queries and {plan.gallery:,} items of "
+            f"`{Path(plan.data).name}`, optimizing {' and '.join(plan.optimize)}."
         )
-    return {metrics[0]: np.full(simulation.new.queries, known)}
+    lines += ["", f"Ask **{plan.asking}**, order **{plan.order}**, blend a = **{plan.how}**.", ""]
+    lines += [f"- {line}" for line in promises(plan)]
+    if plan.quality:
+        names = list(next(iter(plan.quality.values())))
+        lines += ["", "| metric | " + " | ".join(names) + " |", "|---" * (1 + len(names)) + "|"]
+        for metric, values in plan.quality.items():
+            lines.append(f"| {metric} | " + " | ".join(f"{v:.2f}" for v in values.values()) + " |")
+        lines += ["", "| to | items | cost | seconds |", "|---|---|---|---|"]
+        for name, cost in plan.costs.items():
+            cells = (
+                "–" if cost[k] is None else f"{cost[k]:,.6g}" for k in ("items", "cost", "seconds")
+            )
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        lines += ["", "![curve](curve.png)"]
+    lines += ["", *(f"Warning: {w}.\n" for w in plan.warnings)]
+    lines.append(f"For upgrade `{plan.upgrade}`.\n")
+    return "\n".join(lines)
 
 
-def _line(values: dict[str, Float], metrics: Sequence[str]) -> Float:
-    found = np.mean([values[m] for m in metrics], axis=0) * 100.0
-    return np.asarray(found[np.isfinite(found)])
+def promises(plan: PlanRecord) -> list[str]:
+    """What the voices count, the worst moment on the way, and when the old model can go."""
+    out = []
+    if plan.asking in ("both", "blend") and plan.weights != DEFAULT:
+        out.append(f"the new model counts, by the state of a row: {plan.weights}")
+    if plan.lowest and not plan.knows_today:
+        out.append("today's level is not known: the old model has embedded no queries")
+    for metric, low in plan.lowest.items():
+        if low["ci95"] is None:
+            lowest = f"the lowest point is at {low['share']:.0%}, {low['quality']:.1f}"
+            out.append(f"{metric}: {lowest}")
+            continue
+        least, most = low["ci95"]
+        out.append(
+            f"{metric}: the lowest point is at {low['share']:.0%}, {low['against_today']:+.1f} "
+            f"[{least:+.1f}, {most:+.1f}] against today"
+        )
+    for metric, one in plan.alone.items() if plan.knows_today else ():
+        reaches = one["reaches"]
+        until = "never are" if reaches is None else f"are from {reaches:.0%} on"
+        out.append(f"{metric}: new queries alone {until} no longer below old/old")
+    return out
 
 
-def _resampled(values: Float, resamples: int, seed: int) -> Float:
-    """Means of rows (points, queries) over queries drawn with replacement (resamples, points)."""
-    return resampled_means(np.ascontiguousarray(values.T), resamples, seed)
+def _table(simulation: Simulation, choice: Choice) -> pa.Table:
+    columns: dict[str, list[Any]] = {
+        k: []
+        for k in (
+            *_CANDIDATE,
+            *("share", "metric", "mean", "low", "high"),
+        )
+    }
+    for candidate in simulation.candidates:
+        for metric in candidate.curve.values:
+            means = candidate.curve.means(metric)
+            chosen = candidate is choice.best and metric in choice.bands
+            low, high = choice.bands[metric] if chosen else (None, None)
+            for t, share in enumerate(candidate.curve.shares):
+                row = (
+                    candidate.asking,
+                    str(candidate.weights),
+                    candidate.order,
+                    *astuple(candidate.blend),
+                    share,
+                    metric,
+                    means[t],
+                )
+                ends = (None, None) if low is None or high is None else (low[t], high[t])
+                for name, value in zip(columns, (*row, *ends), strict=True):
+                    columns[name].append(value)
+    return pa.table(columns)
 
 
-def _band(values: Float, resamples: int, seed: int) -> tuple[Float, Float]:
-    drawn = _resampled(values * 100.0, resamples, seed)
-    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-    return low, high
+def _tensors(simulation: Simulation) -> dict[str, NDArray[Any]]:
+    out: dict[str, NDArray[Any]] = {"format": np.ones(1, np.int64)}
+    if simulation.groups is not None:
+        out["groups.means"] = np.ascontiguousarray(simulation.groups.means)
+        out["groups.labelled"] = np.array([simulation.groups.labelled], np.uint8)
+        out["groups.present"] = simulation.groups.present.astype(np.uint8)
+    if simulation.quiet is not None:
+        out["quiet.direction"] = simulation.quiet.direction
+        out["quiet.loudness"] = np.array([simulation.quiet.loudness])
+    if simulation.alignment is not None:
+        out["alignment.weight"] = simulation.alignment.weight
+        out["alignment.bias"] = np.array([simulation.alignment.bias])
+        out["alignment.centre"] = simulation.alignment.centre
+        out["alignment.scale"] = simulation.alignment.scale
+    return out

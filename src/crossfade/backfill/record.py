@@ -1,26 +1,23 @@
-"""A plan as it is saved and read back: all that carrying it out needs."""
+"""What plan.json holds."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from crossfade.asking import DEFAULT, Asking, Weights
-from crossfade.backfill.blend import Blend, stored
-from crossfade.backfill.items import Groups
-from crossfade.backfill.orders import NEED_GROUPS, AlignmentError
-from crossfade.backfill.plan import Choice, Costs
+from crossfade.backfill.blend import Blend
+from crossfade.backfill.choose import Choice, Costs
+from crossfade.backfill.orders import NEED_GROUPS
 from crossfade.backfill.simulate import Simulation
-from crossfade.backfill.volume import Quiet
 from crossfade.errors import BadInput
 from crossfade.upgrade import Upgrade
 
 
-class Plan(BaseModel):
+class PlanRecord(BaseModel):
     """What plan.json holds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,7 +28,7 @@ class Plan(BaseModel):
     queries: int
     gallery: int
     start: str = "lifted"
-    """What the simulated gallery held at 0 %: old, lifted, or a file that tells for each row."""
+    """What the simulated gallery held at 0 %: old, lifted, or one of these and filled "by row"."""
     held_out: bool = True
     """Whether the pairs had no part in the fit; if not, they are its validation rows."""
     optimize: list[str]
@@ -94,30 +91,6 @@ class Plan(BaseModel):
         return float(np.interp(share, self.curve["share"], self.curve[metric]))
 
 
-@dataclass(frozen=True, eq=False)
-class Loaded:
-    """A plan read back, and what its order and its blend need."""
-
-    plan: Plan
-    groups: Groups | None = None
-    alignment: AlignmentError | None = None
-    quiet: Quiet | None = None
-
-    def stored(
-        self,
-        mapped: NDArray[np.float32],
-        lifted: NDArray[np.float32],
-        places: NDArray[np.integer],
-        items: int,
-    ) -> NDArray[np.float32]:
-        """What the items at `places` of the order (from 0, of `items` in all) store.
-
-        `mapped` is B(new), `lifted` F(old). An item that the order does not name, because it came
-        later, is stored as B(new).
-        """
-        return stored(mapped, lifted, self.plan.how, np.asarray(places) / items, self.quiet)
-
-
 def describe(
     upgrade: Upgrade,
     simulation: Simulation,
@@ -132,7 +105,7 @@ def describe(
     start: str = "lifted",
     held_out: bool = True,
     classes: list[int | str] | None = None,
-) -> Plan:
+) -> PlanRecord:
     """The plan that `choice` makes."""
     best, groups = choice.best, simulation.groups
     grouped = bool(NEED_GROUPS & set(best.order.split("+"))) and groups is not None
@@ -141,7 +114,7 @@ def describe(
     for metric, found in choice.alone.items():
         points[f"do without the old model in {metric}"] = found.reaches
     points["full"] = 1.0
-    return Plan(
+    return PlanRecord(
         upgrade=upgrade.hash_,
         data=data,
         queries=simulation.new.queries,

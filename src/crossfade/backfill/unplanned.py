@@ -6,14 +6,12 @@ promises nothing, and says so.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
 
-from crossfade.backfill.folder import CARD, HASH, PLAN, TENSORS, card, content_hash, load_plan
-from crossfade.backfill.record import Plan
+from crossfade.backfill.plan import Plan, write_record
+from crossfade.backfill.record import PlanRecord
 from crossfade.files.atomic import replacing
 from crossfade.upgrade import Upgrade
 
@@ -22,9 +20,9 @@ def unplanned(upgrade: Upgrade, beside: Path, share: float) -> Path:
     """The folder of a plan to fill `share` of a gallery, next to the upgrade's own."""
     folder = beside.with_name(f"{beside.name}.unplanned-{share:g}")
     if folder.exists():
-        load_plan(folder, upgrade)
+        Plan.load(folder, upgrade)
         return folder
-    made = Plan(
+    made = PlanRecord(
         upgrade=upgrade.hash_,
         data="",
         queries=0,
@@ -49,9 +47,5 @@ def unplanned(upgrade: Upgrade, beside: Path, share: float) -> Path:
     )
     with replacing(folder) as temporary:
         temporary.mkdir()
-        save_file({"format": np.ones(1, np.int64)}, temporary / TENSORS)
-        record = made.model_dump()
-        record |= {HASH: content_hash(record, temporary)}
-        (temporary / PLAN).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        (temporary / CARD).write_text(card(made), encoding="utf-8")
+        write_record(made, temporary, {"format": np.ones(1, np.int64)})
     return folder

@@ -21,8 +21,7 @@ from crossfade.cli.migrating import (
     opened,
 )
 from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
-from crossfade.embedders import EndpointSettings, VectorFile, open_embedder
-from crossfade.migration import Wanted
+from crossfade.embedders import EndpointSettings
 from crossfade.migration.preparing import BATCH
 
 WHAT, ENDPOINT, LIMITS = "What to fill", "An HTTP endpoint", "When to stop"
@@ -107,11 +106,16 @@ def backfill(
             cost_per_million_tokens=cost_per_1m_tokens,
             max_spend=max_spend,
         )
-        embedder = open_embedder(embed, endpoint=settings)
-        processors = 1.0 if full_speed else SHARE
-        wanted = Wanted(plan, source, share, items, labels, priority, batch, processors)
+        wanted: dict[str, Any] = {
+            "plan": plan,
+            "source": source,
+            "share": share,
+            "labels": labels,
+            "priority": priority,
+            "endpoint": settings,
+        }
         if dry_run:
-            told = migration.backfill_outlook(embedder, wanted)
+            told = migration.backfill_outlook(embed, **wanted)
             for warning in told["warnings"]:
                 note(f"warning: {warning}")
             if not write_json({"dry_run": True} | told, json_file):
@@ -120,9 +124,17 @@ def backfill(
                     if name != "warnings":
                         console.print(f"{name.replace('_', ' ')}: {value}")
             return
-        have = None if known is None else VectorFile(known)
         with waiting("backfill") as progress, stopping() as stop:
-            done = migration.backfill(embedder, wanted, known=have, progress=progress, stop=stop)
+            done = migration.backfill(
+                embed,
+                **wanted,
+                items=items,
+                batch=batch,
+                processors=1.0 if full_speed else SHARE,
+                known=known,
+                progress=progress,
+                stop=stop,
+            )
         after = migration.journal
         record: dict[str, Any] = {"dry_run": False, "stage": after.stage, "share": done.share}
         record |= asdict(done) | {"spent": after.spent, "warnings": migration.backfill_notes()}
@@ -131,7 +143,7 @@ def backfill(
         if done.left:
             note(f"warning: {done.left:,} rows changed faster than they could be written")
         if done.without_vector:
-            note(f"warning: {done.without_vector:,} rows have no usable vector in {embedder.name}")
+            note(f"warning: {done.without_vector:,} rows have no usable vector in {embed}")
         if not write_json(record, json_file):
             free = f", {done.at_no_cost:,} of them at no cost" if done.at_no_cost else ""
             PlainConsole().print(

@@ -7,28 +7,17 @@ from typing import Annotated
 
 import typer
 
-from crossfade.backfill.cautions import few_rows
-from crossfade.backfill.folder import ORDER, check_plan_target, describe, save_plan
 from crossfade.backfill.gallery import order_gallery
 from crossfade.backfill.gallery_file import Gallery
-from crossfade.backfill.plan import Costs, choose
-from crossfade.backfill.simulate import DEFAULT_ORDERS, simulate
-from crossfade.backfill.start import LIFTED, STATES
+from crossfade.backfill.plan import ORDER, check_plan_target
+from crossfade.backfill.planning import METRICS
+from crossfade.backfill.planning import plan as make_plan
+from crossfade.backfill.simulate import DEFAULT_ORDERS
+from crossfade.backfill.start import LIFTED
 from crossfade.cli.held import Named, open_held
 from crossfade.cli.output import check_written, note, waiting, write_json
 from crossfade.cli.plan_tables import show
-from crossfade.cli.planning import (
-    chosen_blends,
-    classes_of,
-    column,
-    fitting,
-    numbers,
-    one_for_each,
-    states,
-    unseen,
-    ways_of,
-)
-from crossfade.compatibility.cautions import beyond_gallery
+from crossfade.cli.planning import chosen_blends, column, numbers, start_of, ways_of
 from crossfade.errors import BadInput
 from crossfade.upgrade import Upgrade
 
@@ -157,16 +146,8 @@ def plan(
     held = open_held(
         Named(pairs, old, new, labels), Named(queries), qrels, use_labels=True, drop=False
     )
-    rows = held.gallery
-    held, keep, notes = unseen(fitted, held)
-    notes += few_rows(held)
-    classes = classes_of(held)
-    chosen = list(dict.fromkeys(optimize or ["cmc@1", "mAP"]))
-    notes += beyond_gallery(chosen, held)
-    tried = list(order or [*DEFAULT_ORDERS, *(["priority"] if priority else [])])
     real = None
     if gallery is not None:
-        # All that can be wrong with it is found before the simulation, which takes a while.
         real = Gallery.open(
             fitted,
             gallery,
@@ -174,59 +155,37 @@ def plan(
             labels=None if gallery_labels is None else column(gallery_labels),
             priority=None if gallery_priority is None else numbers(gallery_priority),
         )
-        tried, said = fitting(real, tried, classes, asked=order is not None)
-        notes += said
     with waiting("simulating") as advance:
-        simulation = simulate(
+        made = make_plan(
             fitted,
             held,
-            orders=tried,
+            optimize=optimize or METRICS,
+            ask=ways_of(ask),
+            orders=order,
             blends=blends,
-            metrics=chosen,
-            asking=ways_of(ask),
-            start=states(start, rows, keep),
+            start=start_of(start),
             budget=budget,
-            priority=None if priority is None else one_for_each(numbers(priority), rows, keep),
+            target=target,
+            today=today,
+            priority=None if priority is None else numbers(priority),
+            gallery=real,
+            items=items,
+            cost_per_1k=cost_per_1k,
+            items_per_second=items_per_second,
             seed=seed,
             progress=advance,
         )
-    choice = choose(simulation, chosen, budget=budget, target=target, today=today, seed=seed)
-    if simulation.old is None and today is None:
-        notes.append(
-            "the old model has embedded no queries: how far new ones are from today's search, and "
-            "from which share on they reach it, is not known (give its level with --today)"
-        )
-    total = items or (held.gallery if real is None else real.source.rows)
-    made = describe(
-        fitted,
-        simulation,
-        choice,
-        Costs(total, cost_per_1k, items_per_second),
-        data=held.name,
-        gallery=held.gallery,
-        optimize=chosen,
-        budget=budget,
-        warnings=notes,
-        start=start if start in STATES else str(Path(start).name),
-        held_out=held.gallery == rows,
-        classes=classes,
-    )
     with waiting("ordering") as advance:
-        save_plan(
+        made.save(
             output,
-            made,
-            simulation,
-            choice,
             overwrite=overwrite,
             more=None
             if real is None
-            else lambda found, folder: order_gallery(
-                found, fitted, real, folder / ORDER, progress=advance
-            ),
+            else lambda folder: order_gallery(made, fitted, real, folder / ORDER, progress=advance),
         )
     if real is not None:
         note(f"{output / ORDER}: {real.source.rows:,} ids, most urgent first")
-    for text in notes:
+    for text in made.record.warnings:
         note(f"warning: {text}")
-    if not write_json(made.model_dump(), json_file):
-        show(made, output)
+    if not write_json(made.record.model_dump(), json_file):
+        show(made.record, output)

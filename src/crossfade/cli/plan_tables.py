@@ -10,15 +10,15 @@ from rich.text import Text
 
 from crossfade.asking import DEFAULT
 from crossfade.backfill.blend import Blend
-from crossfade.backfill.folder import promises
-from crossfade.backfill.record import Plan
+from crossfade.backfill.plan import promises
+from crossfade.backfill.record import PlanRecord
 from crossfade.cli.output import PlainConsole
 
 # Candidates that are shown all.
 _FEW = 12
 
 
-def show(made: Plan, output: Path) -> None:
+def show(made: PlanRecord, output: Path) -> None:
     """The choice, the candidates it was chosen from, and what it costs."""
     console = PlainConsole()
     shown = worth_showing(made)
@@ -61,7 +61,7 @@ def show(made: Plan, output: Path) -> None:
     console.print(f"written: {output}")
 
 
-def worth_showing(made: Plan) -> list[dict[str, Any]]:
+def worth_showing(made: PlanRecord) -> list[dict[str, Any]]:
     """All candidates if they are few; else the choice, the best of each order, and replacement."""
     if len(made.candidates) <= _FEW:
         return made.candidates
@@ -83,7 +83,7 @@ def worth_showing(made: Plan) -> list[dict[str, Any]]:
 _Key = tuple[str, str, Blend, str]
 
 
-def _chosen(made: Plan) -> _Key:
+def _chosen(made: PlanRecord) -> _Key:
     return made.asking, made.order, made.how, str(made.weights)
 
 

@@ -20,7 +20,6 @@ from crossfade.cli.migrating import (
     opened,
 )
 from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
-from crossfade.embedders import open_embedder
 from crossfade.errors import BadInput
 from crossfade.migration import Queries
 from crossfade.pairs import Pairs
@@ -65,7 +64,7 @@ def verify(
             asked = _queries(queries, query_labels, labels)
         with waiting("verify") as progress:
             found = migration.verify(
-                embedder=None if embed is None else open_embedder(embed),
+                embed=embed,
                 queries=asked,
                 progress=progress,
             )

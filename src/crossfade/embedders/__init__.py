@@ -1,6 +1,6 @@
 """Where the new vectors of a backfill come from: a function, an HTTP endpoint, or a file."""
 
-from crossfade.embedders.callable import CallableEmbedder, open_callable
+from crossfade.embedders.callable import CallableEmbedder, Embed, open_callable
 from crossfade.embedders.choose import open_embedder
 from crossfade.embedders.contract import Embedder, embed_checked
 from crossfade.embedders.endpoint import Endpoint, EndpointSettings
@@ -8,6 +8,7 @@ from crossfade.embedders.vectors import VectorFile
 
 __all__ = [
     "CallableEmbedder",
+    "Embed",
     "Embedder",
     "Endpoint",
     "EndpointSettings",

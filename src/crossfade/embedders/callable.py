@@ -18,6 +18,10 @@ FORM = re.compile(rf"({_NAME}):({_NAME})")
 _EXPLAIN = "name a function that takes a list of texts, as module:function"
 
 
+Embed = Callable[[list[str]], Any]
+"""Takes a list of texts, gives a row of numbers for each."""
+
+
 class CallableEmbedder:
     """Calls a function with a list of texts; it returns one row for each.
 
@@ -28,7 +32,7 @@ class CallableEmbedder:
 
     needs_source = True
 
-    def __init__(self, function: Callable[[list[str]], Any], name: str) -> None:
+    def __init__(self, function: Embed, name: str) -> None:
         self.name = name
         self._function = function
 

@@ -1,10 +1,10 @@
-"""Which embedder a text on the command line means."""
+"""Which embedder a function, or a text on the command line, means."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from crossfade.embedders.callable import FORM, open_callable
+from crossfade.embedders.callable import FORM, CallableEmbedder, Embed, open_callable
 from crossfade.embedders.contract import Embedder
 from crossfade.embedders.endpoint import Endpoint, EndpointSettings
 from crossfade.errors import BadInput, shortened
@@ -14,9 +14,13 @@ _FILES = (".parquet", ".lance", ".npz", ".safetensors", ".npy")
 
 
 def open_embedder(
-    text: str, *, endpoint: EndpointSettings | None = None, ids: str | None = None
+    given: Embedder | Embed | str | Path,
+    *,
+    endpoint: EndpointSettings | None = None,
+    ids: str | None = None,
 ) -> Embedder:
-    """The embedder that `text` means, by the first of these rules that fits:
+    """The embedder that `given` means: itself, or a function from texts to vectors, or, of a text,
+    the first of these rules that fits:
 
     1. it holds `://`: an OpenAI-compatible endpoint, asked as `endpoint` says;
     2. it ends in .parquet, .lance, .npz or .safetensors, perhaps with `:NAME`, or is the path of
@@ -31,6 +35,11 @@ def open_embedder(
     Traceback (most recent call last):
     crossfade.errors.BadInput: 'nothing': is neither an endpoint, nor a file ... nor a function ...
     """
+    if isinstance(given, Embedder):
+        return given
+    if callable(given):
+        return CallableEmbedder(given, getattr(given, "__qualname__", type(given).__name__))
+    text = str(given)
     if "://" in text:
         _only(ids is None, "a column of ids is for a file of vectors", "an endpoint")
         return Endpoint(text, endpoint or EndpointSettings())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ _SOURCES_STEP = "name the column that holds the text to embed"
 _MODEL_STEP = "make sure that this is the new model of the upgrade"
 
 
+@runtime_checkable
 class Embedder(Protocol):
     """Makes the new model's vectors of some items.
 

@@ -4,7 +4,6 @@ from crossfade.migration.backfill import Filled
 from crossfade.migration.forward import Lifted
 from crossfade.migration.migration import Migration
 from crossfade.migration.opening import open_migrating
-from crossfade.migration.preparing import Wanted
 from crossfade.migration.searching import Searcher, search
 from crossfade.migration.start import Outlook
 from crossfade.migration.status import Status
@@ -20,7 +19,6 @@ __all__ = [
     "Searcher",
     "Status",
     "Verified",
-    "Wanted",
     "open_migrating",
     "search",
 ]

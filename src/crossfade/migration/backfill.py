@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.backfill.folder import load_plan
+from crossfade.backfill.plan import Plan
 from crossfade.embedders import Embedder, Endpoint, VectorFile, embed_checked
 from crossfade.errors import BadInput, BudgetSpent, CrossfadeError
 from crossfade.migration.batch import Batch
@@ -127,7 +127,7 @@ class _Run:
         task = journal.backfill
         if task is None:
             raise BadInput("nothing is prepared", where=store.name)
-        self.plan, self.rows_in_order = load_plan(Path(task.plan_folder)), task.order_rows
+        self.plan, self.rows_in_order = Plan.load(Path(task.plan_folder)), task.order_rows
         self.text = wanted.source or journal.source
         named = [] if self.text in (None, journal.source) else [str(self.text)]
         self.columns = [*Batch.columns(store, journal.source), *named]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.backfill.folder import Plan, load_plan, upper_at_start
+from crossfade.backfill.plan import Plan, upper_at_start
+from crossfade.backfill.record import PlanRecord
 from crossfade.backfill.start import OLD
 from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput
@@ -132,7 +133,7 @@ def check_verdict(upgrade: Upgrade, evaluation: Path | None, plan: Path | None) 
     """
     refusals, warnings = [], []
     if plan is not None:
-        made = load_plan(plan, upgrade).plan
+        made = Plan.load(plan, upgrade).record
         if made.recommendation == "do not upgrade":
             refusals.append(f"the plan says do not upgrade: {made.reason}")
         below = _below_at_start(made, plan)
@@ -175,7 +176,7 @@ def check_verdict(upgrade: Upgrade, evaluation: Path | None, plan: Path | None) 
     return Findings(refusals, warnings)
 
 
-def _below_at_start(made: Plan, folder: Path) -> str:
+def _below_at_start(made: PlanRecord, folder: Path) -> str:
     """Metrics whose curve begins below old/old by more than its 95 % band; empty if none does."""
     return ", ".join(
         f"{metric} {found['at 0 %']:.1f} against {found['old/old']:.1f}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crossfade.backfill.gallery import notes_on
-from crossfade.embedders import Embedder, VectorFile
+from crossfade.embedders import Embed, Embedder, EndpointSettings, VectorFile, open_embedder
 from crossfade.errors import BadInput, CrossfadeError, StoreBusy
 from crossfade.migration import ending
 from crossfade.migration.backfill import Filled, fill
@@ -17,7 +17,7 @@ from crossfade.migration.checks import refuse_duplicates
 from crossfade.migration.forward import Lifted, Progress, Stop, lift_all
 from crossfade.migration.journal import Journal, load_journal, need_journal
 from crossfade.migration.opening import open_migrating
-from crossfade.migration.preparing import Wanted, prepare
+from crossfade.migration.preparing import BATCH, Wanted, prepare
 from crossfade.migration.proof import keep_proof, unproven
 from crossfade.migration.searching import Searcher
 from crossfade.migration.start import Outlook, begin, outlook
@@ -164,16 +164,41 @@ class Migration:
 
     def backfill(
         self,
-        embedder: Embedder,
-        wanted: Wanted | None = None,
+        embed: Embedder | Embed | str | Path,
         *,
-        known: VectorFile | None = None,
+        plan: str | Path | None = None,
+        source: str | None = None,
+        share: float | None = None,
+        items: int | None = None,
+        labels: str | None = None,
+        priority: str | None = None,
+        batch: int = BATCH,
+        processors: float = 1.0,
+        known: str | Path | None = None,
+        endpoint: EndpointSettings | None = None,
         progress: Progress | None = None,
         stop: Stop = lambda: False,
     ) -> Filled:
-        """New vectors, in the plan's order, until the planned share."""
+        """New vectors, in the plan's order, until the planned share.
+
+        Parameters
+        ----------
+        embed : where new vectors come from: a function from a list of texts to vectors, what the
+            command takes ("module:function", "https://host/v1", a file of ids and vectors), or an
+            `Embedder`. `endpoint` says how an address is asked.
+        plan : the folder of a plan; later runs go on with it. Without one, `share` is filled at
+            random.
+        source : the text column, if not named at `start`.
+        share, items : how far to fill, and how many rows at most in this run.
+        labels, priority : columns, for orders that use them.
+        batch, processors : rows at a time, and the share of this machine that reading and writing
+            may take, not counting the model.
+        known : a file of ids and new vectors that are there already: filled first, at no cost.
+        progress, stop : called with rows done and rows in all; asked whether to end.
+        """
+        embedder = open_embedder(embed, endpoint=endpoint)
+        asked = _wanted(plan, source, share, items, labels, priority, batch, processors)
         with self._holding() as journal:
-            asked = wanted or Wanted()
             ready = prepare(self.store, self.upgrade, journal, embedder, asked, progress)
             return fill(
                 self.store,
@@ -181,14 +206,26 @@ class Migration:
                 ready,
                 embedder,
                 asked,
-                known=known,
+                known=None if known is None else VectorFile(str(known)),
                 progress=progress,
                 stop=stop,
             )[1]
 
-    def backfill_outlook(self, embedder: Embedder, wanted: Wanted | None = None) -> dict[str, Any]:
+    def backfill_outlook(
+        self,
+        embed: Embedder | Embed | str | Path,
+        *,
+        plan: str | Path | None = None,
+        source: str | None = None,
+        share: float | None = None,
+        labels: str | None = None,
+        priority: str | None = None,
+        endpoint: EndpointSettings | None = None,
+    ) -> dict[str, Any]:
         """What `backfill` would do; the order is made, nothing is embedded or written."""
-        ready = prepare(self.store, self.upgrade, self.journal, embedder, wanted or Wanted())
+        embedder = open_embedder(embed, endpoint=endpoint)
+        asked = _wanted(plan, source, share, None, labels, priority, BATCH, 1.0)
+        ready = prepare(self.store, self.upgrade, self.journal, embedder, asked)
         task, found = ready.backfill, self.status()
         if task is None:
             raise BadInput("nothing is prepared", where=self.store.name)
@@ -216,11 +253,16 @@ class Migration:
     def verify(
         self,
         *,
-        embedder: Embedder | None = None,
+        embed: Embedder | Embed | str | Path | None = None,
+        endpoint: EndpointSettings | None = None,
         queries: Queries | None = None,
         progress: Progress | None = None,
     ) -> Verified:
-        """Every row looked at, a sample recomputed, queries measured through the store."""
+        """Every row looked at, a sample recomputed, queries measured through the store.
+
+        `embed` is what `backfill` takes: with it some rows are embedded again and compared.
+        """
+        embedder = None if embed is None else open_embedder(embed, endpoint=endpoint)
         journal = self.journal
         if journal.stage not in ("forward", "backfilling"):
             raise BadInput(
@@ -311,3 +353,7 @@ class Migration:
     def _holding(self) -> Iterator[Journal]:
         with self.store.lock():
             yield self.journal
+
+
+def _wanted(plan: str | Path | None, *rest: Any) -> Wanted:
+    return Wanted(None if plan is None else Path(plan), *rest)

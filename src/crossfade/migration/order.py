@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crossfade.backfill.folder import ORDER, PLAN, Loaded
 from crossfade.backfill.gallery import notes_on, order_gallery, reading_order
 from crossfade.backfill.gallery_file import NEAREST
+from crossfade.backfill.plan import ORDER, PLAN, Plan
 from crossfade.errors import BadInput
 from crossfade.files import replacing
 from crossfade.migration.forward import Progress
@@ -42,7 +42,7 @@ def plan_hash(folder: Path) -> str:
 def order_of(
     store: Store,
     upgrade: Upgrade,
-    loaded: Loaded,
+    plan: Plan,
     folder: Path,
     journal: Journal,
     *,
@@ -75,7 +75,7 @@ def order_of(
             left.unlink(missing_ok=True)
     if better or not made.is_file():
         made.parent.mkdir(exist_ok=True)
-        _make(store, upgrade, loaded, made, labels, priority, progress)
+        _make(store, upgrade, plan, made, labels, priority, progress)
     return made
 
 
@@ -104,7 +104,7 @@ def places_of(path: Path, wanted: Collection[Id], otherwise: int) -> dict[Id, in
 def _make(
     store: Store,
     upgrade: Upgrade,
-    loaded: Loaded,
+    plan: Plan,
     target: Path,
     labels: str | None,
     priority: str | None,
@@ -125,7 +125,7 @@ def _make(
                 writer.write_batch(pa.RecordBatch.from_arrays([old], schema=schema))
         rows = Path(scratch) / "order.parquet"
         order_gallery(
-            loaded,
+            plan,
             upgrade,
             vectors,
             rows,

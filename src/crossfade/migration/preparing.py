@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from crossfade.backfill.folder import load_plan
+from crossfade.backfill.plan import Plan
 from crossfade.backfill.unplanned import unplanned
 from crossfade.embedders import Embedder
 from crossfade.errors import BadInput
@@ -70,8 +70,8 @@ def prepare(
             where=folder,
             step="restore it, or name another plan to go on with: --plan PLAN",
         )
-    loaded = load_plan(folder, upgrade)
-    made = loaded.plan
+    plan = Plan.load(folder, upgrade)
+    made = plan.record
     if not made.how.plain and "none" in (
         upgrade.config_.old.normalization,
         upgrade.config_.new.normalization,
@@ -95,7 +95,7 @@ def prepare(
     order = order_of(
         store,
         upgrade,
-        loaded,
+        plan,
         folder,
         journal,
         labels=wanted.labels,

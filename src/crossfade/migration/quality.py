@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from crossfade.backfill.folder import load_plan
+from crossfade.backfill.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Predicted:
 
 def predicted(folder: Path, share: float) -> Predicted:
     """Read off the plan's own curve at `share` of the gallery."""
-    plan = load_plan(folder).plan
+    plan = Plan.load(folder).record
     return Predicted(
         old={m: q["old/old"] for m, q in plan.quality.items() if "old/old" in q},
         now={m: plan.quality_at(share, m) for m in plan.quality},

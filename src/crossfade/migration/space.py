@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossfade.backfill.folder import Loaded
+from crossfade.backfill.plan import Plan
 from crossfade.maps import Affine, Map, Mlp, Orthogonal
 from crossfade.maps.directed import Directed
 from crossfade.upgrade import Upgrade
@@ -56,7 +56,7 @@ class SharedColumn:
         )
 
     def fill(
-        self, plan: Loaded, new: ArrayLike, old: ArrayLike, places: NDArray[np.int64], rows: int
+        self, plan: Plan, new: ArrayLike, old: ArrayLike, places: NDArray[np.int64], rows: int
     ) -> Float:
         """What rows hold that stand at `places` of the plan's order, of `rows` in all."""
         if self.turn is not None and plan.quiet is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crossfade.asking import Weights
-from crossfade.backfill.folder import load_plan
+from crossfade.backfill.plan import Plan
 from crossfade.errors import BadInput, NotCompatible
 from crossfade.migration.checks import (
     check_obstacles,
@@ -155,7 +155,7 @@ def _seconds(store: Store, upgrade: Upgrade, rows: int) -> float:
 
 
 def _backfill(folder: Path, upgrade: Upgrade, rows: int) -> dict[str, Any]:
-    made = load_plan(folder, upgrade).plan
+    made = Plan.load(folder, upgrade).record
     return {
         "recommendation": made.recommendation,
         "order": made.order,

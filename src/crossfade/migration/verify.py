@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from crossfade.backfill.folder import load_plan
+from crossfade.backfill.plan import Plan
 from crossfade.embedders import Embedder, embed_checked
 from crossfade.migration.batch import Batch, damaged
 from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, SUM, VECTOR
@@ -201,7 +201,7 @@ def _embedded(
     new = embed_checked(embedder, batch.ids, texts, upgrade.new_dim_)
     found = places_of(Path(task.order_file), batch.ids, task.order_rows)
     places = np.array([found[key] for key in batch.ids])
-    plan = load_plan(Path(task.plan_folder))
+    plan = Plan.load(Path(task.plan_folder))
     column = SharedColumn.of(upgrade, journal.space)
     expected = column.fill(plan, new, batch.old, places, task.order_rows)
     stored = matrix(batch.rows[VECTOR])

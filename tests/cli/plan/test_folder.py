@@ -12,7 +12,7 @@ from tests.cli.plan.conftest import QUICK
 
 from crossfade import Upgrade
 from crossfade.backfill.blend import stored
-from crossfade.backfill.folder import load_plan
+from crossfade.backfill.plan import Plan
 from crossfade.errors import BadInput
 
 
@@ -47,12 +47,12 @@ def test_a_plan_for_another_upgrade_is_refused(crossfade, folder, made):
     assert crossfade("plan", "mine", "held.npz", "-o", "p", *QUICK).code == 0
     other = Upgrade(solver="closed_form").fit(*made(seed=3))
     with pytest.raises(BadInput, match=r"was made for upgrade [0-9a-f]{12}, and this one is"):
-        load_plan(folder / "p", other)
+        Plan.load(folder / "p", other)
     with pytest.raises(BadInput, match="is not a plan"):
-        load_plan(folder / "mine")
+        Plan.load(folder / "mine")
     (folder / "p/plan.json").write_text("{}", encoding="utf-8")
     with pytest.raises(BadInput, match="is damaged"):
-        load_plan(folder / "p")
+        Plan.load(folder / "p")
 
 
 def test_a_plan_holds_what_carrying_it_out_needs(crossfade, folder):
@@ -62,8 +62,8 @@ def test_a_plan_holds_what_carrying_it_out_needs(crossfade, folder):
     )  # fmt: skip
     assert ran.code == 0, ran.err
     upgrade = Upgrade.load("mine")
-    loaded = load_plan(folder / "p", upgrade)
-    plan = loaded.plan
+    loaded = Plan.load(folder / "p", upgrade)
+    plan = loaded.record
     assert (plan.order, plan.groups, plan.classes) == ("small-margin", "classes", list(range(6)))
     assert (plan.blend, plan.last_blend, plan.volume, plan.last_volume) == (1.2, 0.2, 0.8, 1.0)
     assert plan.curve["share"] == pytest.approx(np.linspace(0, 1, 101).tolist())
@@ -87,4 +87,4 @@ def test_a_plan_whose_quiet_direction_is_gone_is_refused(crossfade, folder):
     tensors = load_file("p/order.safetensors")
     save_file({k: v for k, v in tensors.items() if "quiet" not in k}, "p/order.safetensors")
     with pytest.raises(BadInput, match=r"was edited|is damaged"):
-        load_plan(folder / "p")
+        Plan.load(folder / "p")

@@ -13,7 +13,7 @@ from tests.cli.plan.conftest import QUICK
 
 from crossfade import Upgrade
 from crossfade.backfill import ORDERS, Groups, Items, positions, rows
-from crossfade.backfill.folder import load_plan
+from crossfade.backfill.plan import Plan
 
 
 @pytest.mark.parametrize("order", ["far-mse", "random", "alignment-error", "near-mse+random"])
@@ -31,7 +31,7 @@ def test_a_gallery_is_ordered_as_the_plan_says(crossfade, folder, order):
         return
     upgrade, old = Upgrade.load("mine"), np.load("gallery.npy")
     items = Items(ids, old, upgrade.forward(old), np.load("gallery_labels.npy"))
-    loaded = load_plan(folder / "p", upgrade)
+    loaded = Plan.load(folder / "p", upgrade)
     rule = loaded.alignment if order == "alignment-error" else ORDERS[order]
     place = positions(rule(items, Groups.of_classes([items], classes=6)), ids)
     assert found.tolist() == ids[np.argsort(place)].tolist()
@@ -68,7 +68,7 @@ def test_a_gallery_that_does_not_fit_is_refused_before_anything_is_simulated(
     def never(*_, **__):
         raise AssertionError("simulated")
 
-    monkeypatch.setattr(sys.modules["crossfade.cli.plan"], "simulate", never)
+    monkeypatch.setattr(sys.modules["crossfade.backfill.planning"], "simulate", never)
     data = ["held.npz", "-o", "p", "--order", "far-mse", "--blend", "1", "--gallery", "gallery.npy"]
     ran = crossfade("plan", "mine", *data, *arguments)
     assert ran.code == 2
@@ -197,8 +197,8 @@ def test_a_plan_by_qrels_orders_a_gallery_without_labels_by_clusters(crossfade, 
     )  # fmt: skip
     assert ran.code == 0, ran.err
     upgrade, old = Upgrade.load("mine"), np.load("gallery.npy")
-    loaded = load_plan(folder / "p", upgrade)
-    assert (loaded.plan.groups, loaded.plan.classes) == ("clusters", None)
+    loaded = Plan.load(folder / "p", upgrade)
+    assert (loaded.record.groups, loaded.record.classes) == ("clusters", None)
     lifted = upgrade.forward(old)
     gaps = ((lifted[:, None] - loaded.groups.means[None]) ** 2).mean(axis=2).min(axis=1)
     found = pq.read_table("p/order.parquet")["id"].to_numpy()

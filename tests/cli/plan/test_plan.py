@@ -69,7 +69,7 @@ def test_a_plan_may_start_from_a_gallery_that_is_not_lifted(crossfade, folder, s
     other = json.loads(
         crossfade("plan", "mine", "held.npz", "-o", "b", *words, "--start", start).out
     )
-    assert (lifted["start"], other["start"]) == ("lifted", start)
+    assert (lifted["start"], other["start"]) == ("lifted", "by row" if ".npy" in start else start)
     assert lifted["curve"]["mAP"][0] != other["curve"]["mAP"][0]
     assert lifted["curve"]["mAP"][-1] == pytest.approx(other["curve"]["mAP"][-1])
     if start != "old":

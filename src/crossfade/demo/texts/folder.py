@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from crossfade.backfill.folder import check_plan_target
+from crossfade.backfill.plan import check_plan_target
 from crossfade.demo import folder as demo_folder
 from crossfade.demo.texts.narration import markdown
 from crossfade.demo.texts.picture import draw

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.backfill.folder import describe, save_plan
-from crossfade.backfill.plan import Costs, choose
-from crossfade.backfill.record import Plan
-from crossfade.backfill.simulate import simulate
+from crossfade.backfill.planning import plan
+from crossfade.backfill.record import PlanRecord
 from crossfade.compatibility import Compatibility, Held, evaluate
 from crossfade.compatibility.write import finite, record
 from crossfade.demo.folder import UPGRADE
@@ -27,7 +25,7 @@ from crossfade.embedders import CallableEmbedder
 from crossfade.errors import MissingExtra
 from crossfade.files import replacing
 from crossfade.files.arrow import to_arrow
-from crossfade.migration import Migration, Wanted
+from crossfade.migration import Migration
 from crossfade.pairs import Pairs
 from crossfade.stores import open_store
 from crossfade.upgrade import Upgrade
@@ -66,7 +64,7 @@ class Story:
     planned_with: int
     asked: int
     evaluation: Compatibility
-    plan: Plan
+    plan: PlanRecord
     steps: list[Step]
     stages: list[Stage]
     answered: int
@@ -134,7 +132,7 @@ def tell(folder: Path, seed: int = 0, report: Report = lambda what, done, total:
     upgrade = _fit(telling, fitted)
     held = _hold_out(telling, fitted)
     evaluation = _evaluate(telling, upgrade, held)
-    plan = _plan(telling, upgrade, held)
+    planned = _plan(telling, upgrade, held)
     application = _migrate(telling, upgrade)
     return Story(
         seed=seed,
@@ -142,7 +140,7 @@ def tell(folder: Path, seed: int = 0, report: Report = lambda what, done, total:
         planned_with=len(telling.texts.planned_with),
         asked=len(telling.texts.asked),
         evaluation=evaluation,
-        plan=plan,
+        plan=planned,
         steps=telling.steps,
         stages=telling.stages,
         answered=application.answered,
@@ -255,38 +253,28 @@ def _evaluate(telling: _Telling, upgrade: Upgrade, held: Held) -> Compatibility:
     return found
 
 
-def _plan(telling: _Telling, upgrade: Upgrade, held: Held) -> Plan:
+def _plan(telling: _Telling, upgrade: Upgrade, held: Held) -> PlanRecord:
     """How to ask, whom to embed first and where to stop, by simulation on the same lookups."""
-    simulation = simulate(
+    rows = len(telling.texts)
+    made = plan(
         upgrade,
         held,
-        metrics=[MRR],
+        optimize=[MRR],
+        items=rows,
         seed=telling.seed,
         progress=lambda done, total: telling.report("planning", done, total),
     )
-    choice = choose(simulation, [MRR], seed=telling.seed)
-    rows = len(telling.texts)
-    plan = describe(
-        upgrade,
-        simulation,
-        choice,
-        Costs(rows),
-        data=HELD,
-        gallery=held.gallery,
-        optimize=[MRR],
-        budget=1.0,
-        warnings=[],
-    )
-    save_plan(telling.folder / PLAN, plan, simulation, choice, overwrite=True)
-    low = plan.lowest[MRR]
+    made.save(telling.folder / PLAN, overwrite=True)
+    found = made.record
+    low = found.lowest[MRR]
     telling.step(
         "plan",
-        f"{plan.recommendation}: {plan.reason}; promised is a lowest point of "
+        f"{found.recommendation}: {found.reason}; promised is a lowest point of "
         f"{low['against_today']:+.1f} [{low['ci95'][0]:+.1f}, {low['ci95'][1]:+.1f}] against today",
         f"crossfade plan {UPGRADE} {HELD} -o {PLAN} --optimize {MRR} --items {rows} "
         f"--seed {telling.seed} --overwrite",
     )
-    return plan
+    return found
 
 
 def _migrate(telling: _Telling, upgrade: Upgrade) -> Application:
@@ -318,7 +306,7 @@ def _migrate(telling: _Telling, upgrade: Upgrade) -> Application:
             telling.stage("lifted", 0.0, upgrade)
             _backfill(telling, migration, embedder)
             verified = migration.verify(
-                embedder=embedder, progress=partial(telling.report, "verifying")
+                embed=embedder, progress=partial(telling.report, "verifying")
             )
             passed = sum(check.passed is True for check in verified.checks)
             ran = sum(check.passed is not None for check in verified.checks)
@@ -345,7 +333,8 @@ def _backfill(telling: _Telling, migration: Migration, embedder: CallableEmbedde
     for share in SHARES:
         filled = migration.backfill(
             embedder,
-            Wanted(plan=telling.folder / PLAN, share=share),
+            plan=telling.folder / PLAN,
+            share=share,
             progress=partial(telling.report, f"filling to {share:.0%}"),
         )
         told.append(f"{filled.new:,}")
