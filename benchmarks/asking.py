@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks.machine import machine
 from benchmarks.migrate import Paced, fitted, plan_for, turned, vectors
 from benchmarks.stores import STORES
+from crossfade.journal.columns import VECTOR
 from crossfade.migration import Migration
-from crossfade.migration.columns import VECTOR
 
 
 def measured(home: Any, folder: Path, rows: int, repeats: int) -> dict[str, list[float]]:

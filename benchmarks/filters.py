@@ -28,7 +28,7 @@ import pyarrow as pa
 from benchmarks.machine import machine
 from benchmarks.stores import Postgres
 from crossfade.files.arrow import to_arrow
-from crossfade.migration.columns import STATE, VECTOR
+from crossfade.journal.columns import STATE, VECTOR
 from crossfade.stores import Column, open_store
 
 DIM, LATENT, K, BATCH = 128, 24, 10, 5000

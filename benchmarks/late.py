@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.machine import machine
 from benchmarks.stores import STORES
 from crossfade import Upgrade
+from crossfade.journal.columns import STATE, VECTOR
 from crossfade.migration import Migration
-from crossfade.migration.columns import STATE, VECTOR
 
 
 def vectors(rows: int, dim: int, seed: int) -> np.ndarray:

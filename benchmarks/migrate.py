@@ -32,7 +32,9 @@ from benchmarks.machine import machine
 from benchmarks.stores import DIM, STORES
 from crossfade import Held, Pairs, Upgrade, plan
 from crossfade.cli.gently import SHARE, give_way
-from crossfade.migration import Migration, Searcher, open_migrating
+from crossfade.journal import open_migrating
+from crossfade.migration import Migration
+from crossfade.search import Searcher
 
 
 def vectors(rows: int, seed: int, dim: int = DIM) -> np.ndarray:

@@ -277,7 +277,8 @@ def application(setting: Setting, old: np.ndarray, rows: int, stop: Any, long: A
     import psycopg
 
     from crossfade import Upgrade
-    from crossfade.migration import Searcher, open_migrating
+    from crossfade.journal import open_migrating
+    from crossfade.search import Searcher
 
     url, name = setting.place.rsplit("#", 1)
     events: list[Event] = []

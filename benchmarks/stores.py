@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from crossfade.files.arrow import to_arrow
-from crossfade.migration.columns import VECTOR
+from crossfade.journal.columns import VECTOR
 
 DIM = 384
 # What the bare way is fastest with; forward has its own.

@@ -24,7 +24,7 @@ from benchmarks.machine import machine
 from crossfade import Upgrade
 from crossfade.asking import DEFAULT, Both, Weights, blended
 from crossfade.backfill.weights import Ruler
-from crossfade.migration.space import SharedColumn, space_of
+from crossfade.journal.space import SharedColumn, space_of
 from crossfade.retrieval import from_qrels
 from crossfade.search.asking import Question, Rows, joined
 from crossfade.search.calibration import Sample

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossfade import Upgrade
-from crossfade.migration import Searcher, open_migrating
+from crossfade.journal import open_migrating
+from crossfade.search import Searcher
 from crossfade.stores import Hit, Store
 
 Model = Literal["old", "both", "new"]

@@ -166,13 +166,13 @@ def migrate(run: Upgrading) -> None:
         migration = Migration(place)
         found = migration.status()
         migration.close()
-        run.still(f"{found.share:.0%} new", "both", planned(found.share), found.new)
+        run.still(f"{found.share:.0%} new", "both", planned(found.share), found.filled)
         run.alone(f"{found.share:.0%} new")
     done("migrate", "status", place)
     checked = ("--queries", "related.npz", "--labels", "label", "--embed", EMBEDDER)
     run.during("verify", "both", "migrate", "verify", place, *checked)
     run.during("finish", "both", "migrate", "finish", place, "--yes")
-    run.still("finished", "new", expected("new/new"), found.new)
+    run.still("finished", "new", expected("new/new"), found.filled)
     run.ours.store.close()
 
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from crossfade.backfill.planning import plan
     from crossfade.compatibility import Compatibility, Held, evaluate
     from crossfade.lookups import evaluate_on_store, read_held, sample_pairs
-    from crossfade.migration import Migration, Searcher
+    from crossfade.migration import Migration
     from crossfade.pairs import Pairs
+    from crossfade.search import Searcher
     from crossfade.stores import Range, open_store
     from crossfade.upgrade import Upgrade
 
@@ -57,7 +58,7 @@ _HOMES = {
     "Pairs": "crossfade.pairs",
     "Plan": "crossfade.backfill.plan",
     "Range": "crossfade.stores",
-    "Searcher": "crossfade.migration",
+    "Searcher": "crossfade.search",
     "Upgrade": "crossfade.upgrade",
     "evaluate": "crossfade.compatibility",
     "evaluate_on_store": "crossfade.lookups",

@@ -23,8 +23,8 @@ from tests.adversary.searching import Searching
 from tests.adversary.tables import open_table
 
 from crossfade.errors import CrossfadeError
+from crossfade.journal.columns import STATE
 from crossfade.migration import Migration, columns
-from crossfade.migration.columns import STATE
 
 # Small, so that a step is many acts.
 BATCH = 20

@@ -17,8 +17,8 @@ import pytest
 from tests.migration.conftest import Models, texts_of
 from tests.stores.apps import LanceApp, PostgresApp
 
-from crossfade.migration import open_migrating
-from crossfade.migration.columns import STATE
+from crossfade.journal import open_migrating
+from crossfade.journal.columns import STATE
 
 ROWS = 240
 MODULE = """

@@ -16,8 +16,9 @@ from tests.migration.conftest import texts_of
 from tests.stores.apps import LanceApp
 
 from crossfade import Upgrade
-from crossfade.migration import Migration, open_migrating
-from crossfade.migration.columns import STATE
+from crossfade.journal import open_migrating
+from crossfade.journal.columns import STATE
+from crossfade.migration import Migration
 
 LINE = "stopped: not done → run the same command again"
 MODULE = """

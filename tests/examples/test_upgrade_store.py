@@ -17,7 +17,7 @@ from sklearn.metrics import average_precision_score
 
 from crossfade import Upgrade
 from crossfade.backfill.plan import Plan
-from crossfade.migration.journal import load_journal
+from crossfade.journal.journal import load_journal
 from crossfade.migration.order import places_of
 from crossfade.stores import open_store
 from crossfade.stores.rows import matrix

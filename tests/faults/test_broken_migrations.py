@@ -21,8 +21,8 @@ from tests.stores.apps import LanceApp, PostgresApp
 
 from crossfade.embedders import Endpoint, EndpointSettings
 from crossfade.errors import EmbedderError, StoreError
+from crossfade.journal.columns import STATE
 from crossfade.migration import Migration
-from crossfade.migration.columns import STATE
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_a_database_that_goes_away_is_waited_for(models, upgrade_folder, plan_fo
             return super().embed(ids, sources)
 
     done = migration.backfill(Outage(models), plan=plan_folder, share=0.5, labels="kind", batch=40)
-    assert done.new == ROWS // 2
-    assert migration.store.tally(STATE) == {"new": ROWS // 2, "forward": ROWS // 2}
+    assert done.filled == ROWS // 2
+    assert migration.store.tally(STATE) == {"filled": ROWS // 2, "lifted": ROWS // 2}
     assert migration.verify().passed
     migration.close()
     server.server.cleanup()
@@ -152,7 +152,7 @@ def test_an_endpoint_that_stumbles_is_asked_again(lifted, server, plan_folder, t
     server.plans = [None, STUMBLES[trouble]]
     wanted = {"plan": plan_folder, "share": 0.5, "labels": "kind"}
     done = lifted.backfill(endpoint(server), **wanted)
-    assert done.new == ROWS // 2
+    assert done.filled == ROWS // 2
     assert lifted.verify(embed=endpoint(server)).passed
 
 
@@ -165,26 +165,26 @@ def test_an_endpoint_that_answers_wrongly_stops_the_backfill_whole(
     with pytest.raises(EmbedderError):
         lifted.backfill(endpoint(server), **wanted)
     # Two requests were answered and written, the third was not, and nothing is in between.
-    assert lifted.store.tally(STATE) == {"new": 50, "forward": ROWS - 50}
+    assert lifted.store.tally(STATE) == {"filled": 50, "lifted": ROWS - 50}
     assert lifted.verify().passed
     server.plans = []
-    assert lifted.backfill(endpoint(server), **wanted).new == ROWS // 2
+    assert lifted.backfill(endpoint(server), **wanted).filled == ROWS // 2
 
 
 def test_a_spend_cap_ends_the_backfill_and_is_remembered(lifted, server, plan_folder):
     wanted = {"plan": plan_folder, "share": 1.0, "labels": "kind"}
     price = {"cost_per_million_tokens": 1e6, "max_spend": 120.0}
     done = lifted.backfill(endpoint(server, **price), **wanted)
-    assert 0 < done.new < ROWS
+    assert 0 < done.filled < ROWS
     assert "is spent" in done.why
     # A text is one token, as the server counts, and at most 32: the last of them did not fit.
     spent = lifted.journal.spent
-    assert spent == done.new == 120 - 31
+    assert spent == done.filled == 120 - 31
     # Whoever asks next need not know: it is in the journal.
     assert lifted.backfill(endpoint(server, **price), **wanted).written == 0
     assert lifted.journal.spent == spent
     more = endpoint(server, **price | {"max_spend": 1e9})
-    assert lifted.backfill(more, **wanted).new == ROWS
+    assert lifted.backfill(more, **wanted).filled == ROWS
     assert lifted.journal.spent == ROWS
 
 
@@ -225,7 +225,7 @@ def test_a_full_disk_stops_it_with_nothing_half_done(tmp_path, models, upgrade_f
     # With room on the disk it goes on.
     migration = Migration(app.place, upgrade_folder)
     migration.forward()
-    assert migration.store.tally(STATE) == {"forward": ROWS}
+    assert migration.store.tally(STATE) == {"lifted": ROWS}
     assert migration.verify().passed
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 

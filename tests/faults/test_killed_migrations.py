@@ -9,8 +9,9 @@ from tests.migration.conftest import texts_of
 from tests.stores.apps import LanceApp, PostgresApp
 
 from crossfade import Upgrade
-from crossfade.migration import Migration, open_migrating
-from crossfade.migration.columns import STATE, VECTOR
+from crossfade.journal import open_migrating
+from crossfade.journal.columns import STATE, VECTOR
+from crossfade.migration import Migration
 from crossfade.stores.rows import matrix
 
 ROWS, PIECE, KILLS = 400, 80, 50
@@ -76,7 +77,7 @@ def test_killed_again_and_again_a_migration_ends_as_an_undisturbed_one(
     seconds = quiet(steps, arguments)
     expected = shared(arguments[0])
     assert sorted(expected) == list(range(ROWS))
-    assert sum(state == "new" for state, _ in expected.values()) == int(0.6 * ROWS)
+    assert sum(state == "filled" for state, _ in expected.values()) == int(0.6 * ROWS)
     ending = quiet(["finish"], arguments)
     expected_final = final(arguments[0])
     kills, seed = 0, 0

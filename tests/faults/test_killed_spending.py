@@ -11,8 +11,8 @@ from tests.faults.migrating import spending
 from tests.migration.conftest import texts_of
 from tests.stores.apps import LanceApp, PostgresApp
 
+from crossfade.journal.columns import STATE
 from crossfade.migration import Migration
-from crossfade.migration.columns import STATE
 
 ROWS, KILLS = 400, 25
 APPS = {"lancedb": LanceApp, "pgvector": PostgresApp}
@@ -94,14 +94,14 @@ def test_killed_again_and_again_it_never_spends_more_than_the_cap(
         before = till.charged
         killed(till, *arguments)
         assert before < till.charged <= lifted.journal.spent <= cap
-    filled = lifted.store.tally(STATE).get("new", 0)
+    filled = lifted.store.tally(STATE).get("filled", 0)
     last = spending(*arguments)
     last.join()
     assert last.exitcode == 0
     journal, rows = lifted.journal, lifted.store.tally(STATE)
     assert "is spent" in journal.events[-1].what
     assert till.charged <= journal.spent <= cap
-    assert filled < rows["new"] < ROWS, "it went on as far as there was money"
+    assert filled < rows["filled"] < ROWS, "it went on as far as there was money"
     # A text of 16 letters could cost 32, with what may stand around it.
     assert cap - journal.spent < 32
     print(f"{till.charged} of {cap:.0f} charged over {KILLS} kills; {rows}")
@@ -132,4 +132,4 @@ def test_a_server_that_charges_and_says_otherwise_gets_no_more_than_the_cap(
         process.join()
         assert process.exitcode == 0
     assert 0 < till.charged <= lifted.journal.spent <= cap
-    assert lifted.store.tally(STATE)["new"] > 0
+    assert lifted.store.tally(STATE)["filled"] > 0

@@ -9,8 +9,8 @@ import pytest
 from tests.stores.conftest import app  # noqa: F401  (every store in turn)
 
 from crossfade import Upgrade
+from crossfade.journal.columns import STATE, VECTOR
 from crossfade.migration import Migration
-from crossfade.migration.columns import STATE, VECTOR
 from crossfade.stores.rows import matrix
 
 D, N, ROWS = 12, 16, 300

@@ -8,8 +8,8 @@ from tests.migration.conftest import ROWS, Function, lifted_of, texts_of
 
 from crossfade.asking import DEFAULT, Weights
 from crossfade.errors import BadInput
-from crossfade.migration.journal import load_journal, save_journal
-from crossfade.migration.sampling import KEY
+from crossfade.journal.journal import load_journal, save_journal
+from crossfade.search.sampling import KEY
 from crossfade.stores.sampling import draw_ids
 
 QUERIES = texts_of(12, seed=321)
@@ -87,7 +87,7 @@ def test_while_rows_are_filled(world, lifted, plan_folder, share, weights):
     from tests.migration.conftest import shared_of
 
     rows = shared_of(lifted)
-    filled = {key for key, (state, _) in rows.items() if state == "new"}
+    filled = {key for key, (state, _) in rows.items() if state == "filled"}
     late = lifted_of(world, come[:1])[0]
     shared = {key: vector for key, (_, vector) in rows.items()} | {9000: late}
     lifted.store.put(KEY, None)

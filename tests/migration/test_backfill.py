@@ -12,15 +12,15 @@ from crossfade.errors import BadInput, EmbedderError
 def test_backfill_writes_the_blend_in_the_plans_order_up_to_its_share(world, lifted, plan_folder):
     embedder = Function(world.models)
     done = lifted.backfill(embedder, plan=plan_folder, labels="kind", share=0.4, batch=32)
-    assert done.written == done.new == int(0.4 * ROWS)
+    assert done.written == done.filled == int(0.4 * ROWS)
     assert len(embedder.asked) == done.written
     found = shared_of(lifted)
-    new = [key for key, (state, _) in found.items() if state == "new"]
+    new = [key for key, (state, _) in found.items() if state == "filled"]
     assert sorted(new) == sorted(embedder.asked)
     expected = filled_of(world, [world.texts[key] for key in new], 0.7)
     np.testing.assert_allclose([found[key][1] for key in new], expected, atol=1e-6)
     status = lifted.status()
-    assert (status.new, status.forward, status.stage) == (120, 180, "backfilling")
+    assert (status.filled, status.lifted, status.stage) == (120, 180, "backfilling")
     assert status.quality is not None
     # The order is the nearest to their group's mean first, as the plan says.
     again = lifted.backfill(embedder, share=0.4)
@@ -54,7 +54,7 @@ def test_items_store_what_the_plan_says_for_their_place(world, lifted, plan_fold
 
 def test_a_share_of_no_whole_number_of_rows_is_reached_all_the_same(world, lifted, plan_folder):
     wanted = {"plan": plan_folder, "labels": "kind", "share": 0.119}
-    assert lifted.backfill(Function(world.models), **wanted).new == 35
+    assert lifted.backfill(Function(world.models), **wanted).filled == 35
     assert "verify" in lifted.status().next
 
 
@@ -96,9 +96,9 @@ def test_rows_of_the_pairs_are_filled_first_at_no_cost(world, lifted, plan_folde
         known=tmp_path / "known.npz",
     )
     assert done.at_no_cost == 4
-    assert done.new == 30
+    assert done.filled == 30
     assert not set(known) & set(embedder.asked)
-    assert {key for key, (s, _) in shared_of(lifted).items() if s == "new"} >= set(known)
+    assert {key for key, (s, _) in shared_of(lifted).items() if s == "filled"} >= set(known)
 
 
 def test_a_plan_that_changed_meanwhile_is_refused(world, lifted, plan_folder, tmp_path):
@@ -144,5 +144,6 @@ def test_what_was_embedded_before_a_failure_is_written(world, lifted, plan_folde
     with pytest.raises(EmbedderError, match="the model is gone"):
         lifted.backfill(failing, plan=plan_folder, labels="kind", share=0.5)
     found = shared_of(lifted)
-    assert sorted(k for k, (state, _) in found.items() if state == "new") == sorted(failing.asked)
+    filled = [key for key, (state, _) in found.items() if state == "filled"]
+    assert sorted(filled) == sorted(failing.asked)
     assert len(failing.asked) == 30

@@ -44,9 +44,9 @@ def test_rows_that_changed_are_lifted_again_and_backfilled_with_what_they_are(
     np.savez(tmp_path / "vectors.npz", ids=np.array(everything), vectors=stale)
     made_before = VectorFile(tmp_path / "vectors.npz")
     done = lifted.backfill(made_before, plan=plan_folder, labels="kind", share=1.0)
-    assert done.new == ROWS - 1
+    assert done.filled == ROWS - 1
     assert done.without_vector == 1
-    assert shared_of(lifted)[7][0] == "forward"
+    assert shared_of(lifted)[7][0] == "lifted"
     lifted.backfill(Function(world.models), share=1.0)
     expected = filled_of(world, text, 0.7)
     np.testing.assert_allclose(shared_of(lifted)[7][1], expected[0], atol=1e-6)

@@ -16,10 +16,10 @@ from tests.migration.conftest import (
 
 from crossfade import Upgrade
 from crossfade.errors import BadInput, StoreError
+from crossfade.journal.columns import KNOWN, SUM, VECTOR
+from crossfade.journal.journal import save_journal
 from crossfade.migration import Migration, ending
 from crossfade.migration.batch import Batch
-from crossfade.migration.columns import KNOWN, SUM, VECTOR
-from crossfade.migration.journal import save_journal
 from crossfade.stores import open_store
 from crossfade.stores.rows import matrix
 
@@ -68,7 +68,7 @@ def test_finish_leaves_the_shared_vectors_alone(world, lifted):
         np.testing.assert_allclose(vector, expected[key][1], atol=1e-6)
     assert [hit.id for hit in lifted.searcher().search(query, k=7)] == before
     status = lifted.status()
-    assert (status.stage, status.rows, status.forward, status.new) == ("finished", ROWS, ROWS, 0)
+    assert (status.stage, status.rows, status.lifted, status.filled) == ("finished", ROWS, ROWS, 0)
     with pytest.raises(BadInput, match="rolled back"):
         lifted.rollback()
 

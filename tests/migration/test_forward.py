@@ -24,7 +24,7 @@ def test_forward_writes_f_of_old_into_every_row(world, lifted):
     expected = lifted_of(world, list(world.texts.values()))
     found = shared_of(lifted)
     assert sorted(found) == list(range(ROWS))
-    assert {state for state, _ in found.values()} == {"forward"}
+    assert {state for state, _ in found.values()} == {"lifted"}
     np.testing.assert_allclose([found[i][1] for i in range(ROWS)], expected, atol=1e-6)
     assert lifted.status().stage == "forward"
     query = world.models.new([world.texts[5]])[0]

@@ -9,7 +9,7 @@ import pytest
 from tests.migration.conftest import ROWS, lifted_of, shared_of, texts_of
 
 from crossfade.errors import NotProven
-from crossfade.migration.searching import LateRows
+from crossfade.search.searcher import LateRows
 from crossfade.stores.rows import matrix
 
 EMPTY = [3, 4, 5]

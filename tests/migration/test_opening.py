@@ -15,7 +15,9 @@ from tests.stores.apps import LanceApp, ParquetApp, PostgresApp
 from crossfade import Upgrade
 from crossfade.errors import BadInput, StoreError
 from crossfade.files.arrow import to_arrow
-from crossfade.migration import Migration, Searcher, open_migrating
+from crossfade.journal import open_migrating
+from crossfade.migration import Migration
+from crossfade.search import Searcher
 from crossfade.stores import open_store
 from crossfade.stores.registry import kept_value
 
@@ -97,7 +99,7 @@ def test_every_step_takes_the_columns_from_the_journal(started, crossfade, model
     migration.backfill(Function(models), plan=plan_folder, labels="kind", share=0.5)
     migration.close()
     status = json.loads(crossfade("migrate", "status", place, "--json", "-").out)
-    assert (status["new"], status["forward"]) == (ROWS // 2, ROWS // 2)
+    assert (status["filled"], status["lifted"]) == (ROWS // 2, ROWS // 2)
     assert crossfade("migrate", "verify", place).code == 0
     assert crossfade("inspect", place).code == 0
     assert crossfade("migrate", "finish", place, "--yes", "--force").code == 0

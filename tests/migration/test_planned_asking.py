@@ -11,8 +11,8 @@ from tests.migration.conftest import ROWS, Function, texts_of
 
 from crossfade.backfill.plan import HASH, PLAN, Plan, content_hash
 from crossfade.errors import BadInput, NotProven
+from crossfade.journal.columns import VECTOR
 from crossfade.migration import Migration
-from crossfade.migration.columns import VECTOR
 from crossfade.stores.rows import matrix
 
 
@@ -126,14 +126,14 @@ def test_a_share_is_filled_at_random_without_a_plan(world, lifted, tmp_path):
     with pytest.raises(BadInput, match=r"which plan.*--share to fill at random"):
         lifted.backfill(embedder)
     done = lifted.backfill(embedder, share=0.25)
-    assert done.new == ROWS // 4 == len(set(embedder.asked))
+    assert done.filled == ROWS // 4 == len(set(embedder.asked))
     assert sorted(embedder.asked) != list(range(ROWS // 4))
     found = lifted.status()
     assert (found.asking, found.target, found.alone_from) == ("both", 0.25, None)
     task = lifted.journal.backfill
     assert Plan.load(Path(task.plan_folder), world.upgrade).record.order == "random"
     # It goes on without being told again, and filled rows hold the new model's own vectors.
-    assert lifted.backfill(embedder, share=0.5).new == ROWS // 2
+    assert lifted.backfill(embedder, share=0.5).filled == ROWS // 2
     some = sorted(set(embedder.asked))[:20]
     stored = matrix(lifted.store.read(some, [VECTOR])[VECTOR])
     expected = world.models.new([world.texts[key] for key in some])
@@ -150,5 +150,5 @@ def test_another_share_without_a_plan_is_another_goal(world, migration):
     embedder = Function(world.models)
     migration.backfill(embedder, share=0.1)
     again = Migration(world.app.place, world.folder)
-    assert again.backfill(embedder, share=0.2).new == ROWS // 5
+    assert again.backfill(embedder, share=0.2).filled == ROWS // 5
     again.close()

@@ -6,8 +6,8 @@ import pytest
 from tests.migration.conftest import ROWS, Function, texts_of
 
 from crossfade.errors import BadInput, NotProven
+from crossfade.journal.journal import KEY
 from crossfade.migration import Migration
-from crossfade.migration.journal import KEY
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_a_verified_and_filled_store_is_finished_without_force(filled):
     assert "finish" in filled.status().next
     assert filled.finish().stage == "finished"
     status = filled.status()
-    assert (status.stage, status.new, status.share) == ("finished", ROWS, 1.0)
+    assert (status.stage, status.filled, status.share) == ("finished", ROWS, 1.0)
 
 
 def test_without_a_verify_it_is_refused(filled):
@@ -120,7 +120,7 @@ def test_a_lost_journal_is_taken_over_or_rolled_back_by_force(world, filled):
     again.start(source="body", force=True)
     assert again.forward().written == 0
     # What was paid for is still there.
-    assert again.status().new == ROWS
+    assert again.status().filled == ROWS
     assert again.verify().passed
     again.store.put(KEY, None)
     assert again.rollback(force=True) is None

@@ -7,8 +7,8 @@ import pytest
 from tests.migration.conftest import texts_of
 
 from crossfade.errors import BadInput, NotCompatible, StoreError
+from crossfade.journal.columns import VECTOR
 from crossfade.migration import Migration
-from crossfade.migration.columns import VECTOR
 from crossfade.stores.rows import matrix
 
 

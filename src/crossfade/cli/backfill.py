@@ -148,7 +148,8 @@ def backfill(
             free = f", {done.at_no_cost:,} of them at no cost" if done.at_no_cost else ""
             PlainConsole().print(
                 f"{'stopped: ' if done.stopped else ''}{done.written:,} rows backfilled{free}; "
-                f"{done.new:,} of {done.rows:,} are new ({done.share:.1%}); ended by {done.why}"
+                f"{done.filled:,} of {done.rows:,} are filled ({done.share:.1%}); "
+                f"ended by {done.why}"
             )
             finishing_line(False, None, migration.status().next)
         stop.end(done.stopped)

@@ -25,8 +25,8 @@ from crossfade.compatibility.table import RESAMPLES
 from crossfade.compatibility.verdicts import AT_FIRST, REQUIRED
 from crossfade.compatibility.write import facts, finite, latex, markdown, record, unjudged
 from crossfade.errors import BadInput, NotCompatible
+from crossfade.journal import open_migrating
 from crossfade.lookups import evaluate_on_store
-from crossfade.migration import open_migrating
 from crossfade.upgrade import Upgrade
 
 DATA, WHAT, OUT = "Data", "What to measure", "Output"

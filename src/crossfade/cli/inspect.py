@@ -78,8 +78,8 @@ def is_store(what: str) -> bool:
 
 def store_facts(what: str) -> dict[str, Any]:
     """What the store says of itself, and where its migration stands."""
-    from crossfade.migration import open_migrating
-    from crossfade.migration.journal import load_journal
+    from crossfade.journal import open_migrating
+    from crossfade.journal.journal import load_journal
 
     store = open_migrating(what)
     try:

@@ -25,8 +25,9 @@ from crossfade.cli.migrating import (
 )
 from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
 from crossfade.cli.verify import verify
+from crossfade.journal.journal import Journal
+from crossfade.journal.transitions import OVER
 from crossfade.migration import Migration
-from crossfade.migration.journal import OVER, Journal
 from crossfade.migration.status import Status
 from crossfade.stores.contract import ROWS
 
@@ -231,7 +232,7 @@ def rollback(
 def _show_end(
     migration: Migration, how: str, json_file: str | None, more: dict[str, list[str]]
 ) -> None:
-    from crossfade.migration.columns import columns
+    from crossfade.journal.columns import columns
 
     statements = migration.store.statements(columns(migration.journal.shared_dim))[how]
     record = {"dry_run": True, "statements": statements} | more
@@ -269,7 +270,7 @@ def show_status(found: Status) -> None:
     table = Table(title=f"{found.store}: {found.stage}", title_justify="left")
     for name in ("state", "rows", "share"):
         table.add_column(name, justify="left" if name == "state" else "right")
-    for state in ("old", "forward", "new"):
+    for state in ("old", "lifted", "filled"):
         count = getattr(found, state)
         table.add_row(state, f"{count:,}", f"{count / max(found.rows, 1):.1%}")
     console.print(table)

@@ -12,9 +12,9 @@ import typer
 from crossfade.cli.migrating import AsJson, StorePlace
 from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
 from crossfade.embedders import Embedder, EndpointSettings, open_embedder
+from crossfade.journal import open_migrating
 from crossfade.lookups import sample_pairs
 from crossfade.lookups.sample import HELD_ROWS, LOOKUPS, ROWS, Sampled
-from crossfade.migration import open_migrating
 
 WHAT, ENDPOINT, OUT = "What to sample", "HTTP endpoints", "Output"
 

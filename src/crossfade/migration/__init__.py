@@ -3,8 +3,6 @@
 from crossfade.migration.backfill import Filled
 from crossfade.migration.forward import Lifted
 from crossfade.migration.migration import Migration
-from crossfade.migration.opening import open_migrating
-from crossfade.migration.searching import Searcher, search
 from crossfade.migration.start import Outlook
 from crossfade.migration.status import Status
 from crossfade.migration.through import Queries
@@ -16,9 +14,6 @@ __all__ = [
     "Migration",
     "Outlook",
     "Queries",
-    "Searcher",
     "Status",
     "Verified",
-    "open_migrating",
-    "search",
 ]

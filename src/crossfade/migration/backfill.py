@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from crossfade.backfill.plan import Plan
 from crossfade.embedders import Embedder, Endpoint, VectorFile, embed_checked
 from crossfade.errors import BadInput, BudgetSpent, CrossfadeError
+from crossfade.journal.columns import FILLED, HASH_LENGTH, STATE, VECTOR, count_states
+from crossfade.journal.journal import Journal, save_journal
+from crossfade.journal.space import SharedColumn
 from crossfade.migration.batch import Batch
-from crossfade.migration.columns import HASH_LENGTH, NEW, STATE, VECTOR
 from crossfade.migration.forward import Progress, Stop, parts
-from crossfade.migration.journal import Journal, save_journal
 from crossfade.migration.order import placed, places_of
 from crossfade.migration.preparing import Wanted
 from crossfade.migration.resting import Resting
-from crossfade.migration.space import SharedColumn
 from crossfade.stores import Id, Store
 from crossfade.upgrade import Upgrade
 
@@ -44,7 +44,7 @@ class Filled:
 
     written: int = 0
     at_no_cost: int = 0
-    new: int = 0
+    filled: int = 0
     rows: int = 0
     left: int = 0
     without_vector: int = 0
@@ -54,7 +54,7 @@ class Filled:
 
     @property
     def share(self) -> float:
-        return self.new / self.rows if self.rows else 0.0
+        return self.filled / self.rows if self.rows else 0.0
 
 
 def fill(
@@ -82,7 +82,7 @@ def fill(
             verified=None,
         ),
     )
-    done = Filled(rows=store.describe().rows, new=store.tally(STATE).get(NEW, 0))
+    done = Filled(rows=store.describe().rows, filled=count_states(store)[FILLED])
     goal = task.goal(done.rows)
     run = _Run(store, upgrade, journal, done, wanted, goal, progress, stop)
     order = Path(task.order_file)
@@ -92,9 +92,9 @@ def fill(
     with run.keeping(embedder):
         run.all_of(embedder, _in_order(store, order, task.order_rows), free=False)
     done.seconds = time.monotonic() - begin
-    done.why = run.why or (
-        "every row of the order is done" if done.new < goal else f"the share of {task.target:.0%}"
-    )
+    short = done.filled < goal
+    ended = "every row of the order is done" if short else f"the share of {task.target:.0%}"
+    done.why = run.why or ended
     journal = run.journal
     if done.written:
         store.build_index(VECTOR)
@@ -131,7 +131,7 @@ class _Run:
         self.text = wanted.source or journal.source
         named = [] if self.text in (None, journal.source) else [str(self.text)]
         self.columns = [*Batch.columns(store, journal.source), *named]
-        self.first = done.new
+        self.first = done.filled
         self.why = ""
         self.resting = Resting(wanted.processors)
 
@@ -181,7 +181,7 @@ class _Run:
             return True
         if self.stop():
             self.why, self.done.stopped = "the user's stop", True
-        elif self.done.new >= self.goal:
+        elif self.done.filled >= self.goal:
             return True
         elif not free and self.wanted.items is not None and paid >= self.wanted.items:
             self.why = f"the limit of {self.wanted.items:,} items"
@@ -196,7 +196,7 @@ class _Run:
         """
         rows = self.store.read(list(at), self.columns)
         batch = Batch.of(self.store, rows, self.journal.source)
-        due = ~batch.unusable & ~(batch.state(NEW) & ~batch.stale(self.ours))
+        due = ~batch.unusable & ~(batch.state(FILLED) & ~batch.stale(self.ours))
         if isinstance(embedder, VectorFile):
             # A vector made beforehand is of the rows as they were when all were lifted: never
             # for one that came or changed since.
@@ -208,7 +208,7 @@ class _Run:
             empty = np.array([not isinstance(t, str) or not t.strip() for t in texts], bool)
             self.done.without_vector += int((due & empty).sum())
             due &= ~empty
-        room = self.goal - self.done.new
+        room = self.goal - self.done.filled
         if not free and self.wanted.items is not None:
             room = min(room, self.wanted.items - (self.done.written - self.done.at_no_cost))
         due &= np.cumsum(due) <= room
@@ -220,13 +220,13 @@ class _Run:
         todo = todo.take(np.arange(len(todo)) < len(new))
         places = np.array([at[key] for key in todo.ids])
         shared = self.column.fill(self.plan, new, todo.old, places, self.rows_in_order)
-        already = int(todo.state(NEW).sum())
-        written = self.store.write(todo.written(shared, NEW, self.ours, late=True))
+        already = int(todo.state(FILLED).sum())
+        written = self.store.write(todo.written(shared, FILLED, self.ours, late=True))
         self.done.written += written
         self.done.at_no_cost += written if free else 0
-        self.done.new += max(0, written - already)
+        self.done.filled += max(0, written - already)
         if self.progress is not None:
-            self.progress(self.done.new - self.first, max(0, self.goal - self.first))
+            self.progress(self.done.filled - self.first, max(0, self.goal - self.first))
         if failure is not None:
             raise failure
         return [(key, at[key]) for key in todo.ids] if written < len(todo) else [], rest

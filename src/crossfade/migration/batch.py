@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crossfade.files.arrow import to_arrow
-from crossfade.migration.columns import (
+from crossfade.journal.columns import (
+    FORMER,
     KNOWN,
     PRINT,
     REVISION,
@@ -161,7 +162,8 @@ class Batch:
 
     def state(self, value: State) -> Flags:
         """Rows in this state."""
-        return _equal(self.rows[STATE], value)
+        former = [text for text, state in FORMER.items() if state == value]
+        return _equal(self.rows[STATE], value) | _equal(self.rows[STATE], former[0])
 
     @property
     def changed(self) -> Flags:

@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from crossfade.errors import BadInput, NotProven, StoreError
+from crossfade.journal.columns import KNOWN, SUM, VECTOR, columns, count_states
+from crossfade.journal.journal import KEY, Journal, load_journal, save_journal
+from crossfade.journal.space import SharedColumn
 from crossfade.migration.batch import Batch, damaged
 from crossfade.migration.checks import check_obstacles, refuse_duplicates
-from crossfade.migration.columns import KNOWN, STATE, SUM, VECTOR, columns
 from crossfade.migration.forward import Progress, lifted
-from crossfade.migration.journal import KEY, Journal, load_journal, save_journal
 from crossfade.migration.proof import unproven
-from crossfade.migration.sampling import KEY as SAMPLE
-from crossfade.migration.space import SharedColumn
+from crossfade.search.sampling import KEY as SAMPLE
 from crossfade.stores import Store
 from crossfade.stores.contract import Work
 from crossfade.stores.rows import matrix, one_batch
@@ -51,12 +51,7 @@ def finish(
             where=store.name,
             step="run finish again to end that, or rollback",
         )
-    if journal.stage not in ("forward", "backfilling", "finishing"):
-        raise BadInput(
-            f"cannot be finished from the stage {journal.stage!r}",
-            where=store.name,
-            step="run: crossfade migrate forward",
-        )
+    journal.require("finish", store.name)
     check_obstacles(store, "finish")
     refuse_duplicates(store)
     if journal.stage != "finishing":
@@ -72,7 +67,7 @@ def finish(
             journal = journal.after(f"finish forced although {problem}")
         if keep_old:
             return save_journal(store, journal.after("finished: old vectors kept", kept=True))
-        counts = {str(state or "old"): rows for state, rows in store.tally(STATE).items()}
+        counts = {str(state): rows for state, rows in count_states(store).items()}
         journal = journal.after("finish begun", stage="finishing", counts=counts)
         journal = save_journal(store, journal)
     wanted = [*Batch.columns(store, journal.source), VECTOR, SUM]

@@ -15,12 +15,12 @@ from typing import TypeVar
 import pyarrow as pa
 
 from crossfade.errors import StoreError
+from crossfade.journal.columns import HASH_LENGTH, LIFTED, STATE, VECTOR
+from crossfade.journal.journal import Journal, save_journal
+from crossfade.journal.late import NAMED, any_late
+from crossfade.journal.space import SharedColumn
 from crossfade.migration.batch import Batch
-from crossfade.migration.columns import FORWARD, HASH_LENGTH, STATE, VECTOR
-from crossfade.migration.journal import LIFTED, Journal, save_journal
-from crossfade.migration.late import NAMED, any_late
-from crossfade.migration.sampling import keep_sample
-from crossfade.migration.space import SharedColumn
+from crossfade.search.sampling import keep_sample
 from crossfade.stores import Id, Store, WholeColumns
 from crossfade.stores.contract import ROWS
 from crossfade.stores.rows import id_list
@@ -172,7 +172,7 @@ def lifted(column: SharedColumn, journal: Journal, batch: Batch) -> pa.RecordBat
     todo = batch.take(batch.stale(ours) & ~batch.unusable)
     if not len(todo):
         return None
-    return todo.written(column.lift(todo.old), FORWARD, ours, late=journal.stage in LIFTED)
+    return todo.written(column.lift(todo.old), LIFTED, ours, late=journal.lifted)
 
 
 def _write(

@@ -11,19 +11,19 @@ from typing import Any
 from crossfade.backfill.gallery import notes_on
 from crossfade.embedders import Embed, Embedder, EndpointSettings, VectorFile, open_embedder
 from crossfade.errors import BadInput, CrossfadeError, StoreBusy
+from crossfade.journal.journal import Journal, load_journal, need_journal
+from crossfade.journal.opening import open_migrating
 from crossfade.migration import ending
 from crossfade.migration.backfill import Filled, fill
 from crossfade.migration.checks import refuse_duplicates
 from crossfade.migration.forward import Lifted, Progress, Stop, lift_all
-from crossfade.migration.journal import Journal, load_journal, need_journal
-from crossfade.migration.opening import open_migrating
 from crossfade.migration.preparing import BATCH, Wanted, prepare
 from crossfade.migration.proof import keep_proof, unproven
-from crossfade.migration.searching import Searcher
 from crossfade.migration.start import Outlook, begin, outlook
 from crossfade.migration.status import Status, status
 from crossfade.migration.through import Queries
 from crossfade.migration.verify import Verified, verify
+from crossfade.search.searcher import Searcher
 from crossfade.stores import Metric, Store
 from crossfade.stores.contract import ROWS
 from crossfade.upgrade import Upgrade
@@ -143,12 +143,7 @@ class Migration:
     ) -> Lifted:
         """F(old) into the shared column of every row that needs it, then its index."""
         with self._holding() as journal:
-            if journal.stage not in ("started", "forwarding", "forward", "backfilling"):
-                raise BadInput(
-                    f"cannot be lifted in the stage {journal.stage!r}",
-                    where=self.store.name,
-                    step="see: crossfade migrate status",
-                )
+            journal.require("forward", self.store.name)
             refuse_duplicates(self.store)
             # A kill between the journal and the columns leaves them for now.
             self._columns(journal)
@@ -235,8 +230,8 @@ class Migration:
             "blend": task.blend,
             "embedder": task.embedder,
             "rows": found.rows,
-            "already_new": found.new,
-            "to_embed": max(0, goal - found.new),
+            "already_filled": found.filled,
+            "to_embed": max(0, goal - found.filled),
             "target": task.target,
             "warnings": notes_on(Path(task.order_file)),
         }
@@ -264,12 +259,7 @@ class Migration:
         """
         embedder = None if embed is None else open_embedder(embed, endpoint=endpoint)
         journal = self.journal
-        if journal.stage not in ("forward", "backfilling"):
-            raise BadInput(
-                f"cannot be verified in the stage {journal.stage!r}",
-                where=self.store.name,
-                step="see: crossfade migrate status",
-            )
+        journal.require("verify", self.store.name)
         version = self.store.version()
         found = verify(
             self.store,
@@ -344,9 +334,9 @@ class Migration:
         return self._upgrade
 
     def _columns(self, journal: Journal) -> None:
-        from crossfade.migration.columns import columns
+        from crossfade.journal.columns import columns
 
-        if journal.stage in ("started", "forwarding"):
+        if journal.lifting:
             self.store.add_columns(columns(journal.shared_dim))
 
     @contextmanager

@@ -18,8 +18,8 @@ from crossfade.backfill.gallery_file import NEAREST
 from crossfade.backfill.plan import ORDER, PLAN, Plan
 from crossfade.errors import BadInput
 from crossfade.files import replacing
+from crossfade.journal.journal import Journal
 from crossfade.migration.forward import Progress
-from crossfade.migration.journal import Journal
 from crossfade.stores import Id, Store
 from crossfade.stores.rows import id_list
 from crossfade.upgrade import Upgrade

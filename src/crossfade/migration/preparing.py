@@ -9,9 +9,9 @@ from crossfade.backfill.plan import Plan
 from crossfade.backfill.unplanned import unplanned
 from crossfade.embedders import Embedder
 from crossfade.errors import BadInput
+from crossfade.journal.journal import Backfill, Journal
 from crossfade.migration.checks import refuse_duplicates
 from crossfade.migration.forward import Progress
-from crossfade.migration.journal import Backfill, Journal
 from crossfade.migration.order import ids_of, order_of, plan_hash
 from crossfade.stores import Store
 from crossfade.upgrade import Upgrade
@@ -45,12 +45,7 @@ def prepare(
     progress: Progress | None = None,
 ) -> Journal:
     """Check plan, order and embedder against the migration; the journal with what was decided."""
-    if journal.stage not in ("forward", "backfilling"):
-        raise BadInput(
-            f"cannot be backfilled in the stage {journal.stage!r}",
-            where=store.name,
-            step="run: crossfade migrate forward",
-        )
+    journal.require("backfill", store.name)
     folder = wanted.plan
     if folder is None and journal.backfill is not None:
         folder = Path(journal.backfill.plan_folder)

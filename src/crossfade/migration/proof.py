@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from crossfade.migration.columns import NEW, STATE
+from crossfade.journal.columns import FILLED, count_states
+from crossfade.journal.journal import Journal, Proof, save_journal, whole
+from crossfade.journal.late import look_for_missing
+from crossfade.journal.transitions import allowed
 from crossfade.migration.forward import Progress
-from crossfade.migration.journal import Journal, Proof, save_journal, whole
-from crossfade.migration.late import look_for_missing
 from crossfade.migration.verify import look
 from crossfade.stores import Store
 from crossfade.upgrade import Upgrade
@@ -34,19 +35,22 @@ def unproven(
     A store that can tell its states apart is asked whether it is in the one that was verified; of
     any other every row is looked at.
     """
-    if journal.stage not in ("forward", "backfilling"):
+    if journal.stage not in allowed("verify"):
         return []
     out: list[str] = []
     proof = journal.verified
     if proof is None:
         out.append("no `verify` has passed since rows were last written")
-    rows, filled = store.describe().rows, store.tally(STATE).get(NEW, 0)
+    rows, filled = store.describe().rows, count_states(store)[FILLED]
     if journal.share is None:
         if filled < rows:
-            out.append(f"no plan says how much is enough, and {filled:,} of {rows:,} rows are new")
+            out.append(
+                f"no plan says how much is enough, and {filled:,} of {rows:,} rows are filled"
+            )
     elif filled < whole(journal.share, rows - look_for_missing(store).unusable):
         out.append(
-            f"{filled:,} of {rows:,} rows are new, and the plan wants {journal.share:.0%} of them"
+            f"{filled:,} of {rows:,} rows are filled, and the plan wants {journal.share:.0%} of "
+            "them"
         )
     if not keep_old:
         out += _not_alone(store, journal, filled, rows)
@@ -73,6 +77,6 @@ def _not_alone(store: Store, journal: Journal, filled: int, rows: int) -> list[s
     if filled >= whole(enough, usable):
         return []
     return [
-        f"new queries alone are below today's search until {enough:.0%} of the rows are new, by "
+        f"new queries alone are below today's search until {enough:.0%} of the rows are filled, by "
         "the plan: fill them, or finish --keep-old"
     ]

@@ -11,6 +11,9 @@ from typing import Any
 from crossfade.asking import Weights
 from crossfade.backfill.plan import Plan
 from crossfade.errors import BadInput, NotCompatible
+from crossfade.journal.columns import HASH_LENGTH, UPGRADE, VECTOR, columns
+from crossfade.journal.journal import Journal, load_journal, save_journal
+from crossfade.journal.space import space_of
 from crossfade.migration.checks import (
     check_obstacles,
     check_store,
@@ -18,10 +21,7 @@ from crossfade.migration.checks import (
     refuse_duplicates,
     sample_of,
 )
-from crossfade.migration.columns import HASH_LENGTH, UPGRADE, VECTOR, columns
-from crossfade.migration.journal import OVER, Journal, load_journal, save_journal
-from crossfade.migration.sampling import keep_sample
-from crossfade.migration.space import space_of
+from crossfade.search.sampling import keep_sample
 from crossfade.stores import Description, Store
 from crossfade.upgrade import Upgrade
 
@@ -59,7 +59,7 @@ def outlook(
 ) -> Outlook:
     """Check everything that can be checked without writing; raise where it must not go on."""
     known = load_journal(store)
-    if known is not None and known.stage not in OVER:
+    if known is not None and not known.over:
         raise BadInput(
             f"a migration to {known.new_model or known.upgrade[:12]} is under way ({known.stage})",
             where=store.name,

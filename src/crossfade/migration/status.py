@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from crossfade.errors import BadInput
-from crossfade.migration.columns import FORWARD, NEW, STATE
-from crossfade.migration.journal import Journal, whole
-from crossfade.migration.late import Missing, look_for_missing
+from crossfade.journal.columns import FILLED, LIFTED, OLD, State, by_state, count_states
+from crossfade.journal.journal import Journal, whole
+from crossfade.journal.late import Missing, look_for_missing
+from crossfade.journal.transitions import allowed
 from crossfade.migration.quality import predicted
 from crossfade.stores import Store
 
@@ -29,8 +30,8 @@ class Status:
     upgrade_folder: str
     rows: int
     old: int
-    forward: int
-    new: int
+    lifted: int
+    filled: int
     late: int
     unusable: int
     share: float
@@ -56,16 +57,16 @@ def status(store: Store, journal: Journal) -> Status:
     """Count the states and read the plan's curve."""
     rows = store.describe().rows
     counts = _counts(store, journal, rows)
-    old, forward, new = (counts.get(key, 0) for key in ("old", FORWARD, NEW))
-    lifted = journal.stage in ("forward", "backfilling")
-    missing = look_for_missing(store) if lifted and old else Missing()
-    usable = max(0, old + forward + new - missing.unusable)
-    share = new / usable if usable else 0.0
+    old, lifted, filled = (counts[state] for state in (OLD, LIFTED, FILLED))
+    under_way = journal.stage in allowed("verify")
+    missing = look_for_missing(store) if under_way and old else Missing()
+    usable = max(0, old + lifted + filled - missing.unusable)
+    share = filled / usable if usable else 0.0
     left = None
-    if journal.stage in ("started", "forwarding") and journal.rate.get("forward"):
+    if journal.lifting and journal.rate.get("forward"):
         left = old / journal.rate["forward"]
-    elif lifted and journal.share is not None and journal.rate.get("backfill"):
-        left = max(0.0, journal.share * usable - new) / journal.rate["backfill"]
+    elif under_way and journal.share is not None and journal.rate.get("backfill"):
+        left = max(0.0, journal.share * usable - filled) / journal.rate["backfill"]
     return Status(
         store=store.name,
         stage=journal.stage,
@@ -75,8 +76,8 @@ def status(store: Store, journal: Journal) -> Status:
         upgrade_folder=journal.upgrade_folder,
         rows=rows,
         old=old,
-        forward=forward,
-        new=new,
+        lifted=lifted,
+        filled=filled,
         late=missing.late,
         unusable=missing.unusable,
         share=share,
@@ -87,14 +88,14 @@ def status(store: Store, journal: Journal) -> Status:
         kept=journal.kept,
         rate=journal.rate,
         seconds_left=left,
-        quality=_quality(journal, share) if lifted else None,
-        next=next_command(store, journal, late=missing.late, new=new, usable=usable),
+        quality=_quality(journal, share) if under_way else None,
+        next=next_command(store, journal, late=missing.late, filled=filled, usable=usable),
         events=[event.model_dump() for event in journal.events],
     )
 
 
 def next_command(
-    store: Store, journal: Journal, *, late: int = 0, new: int = 0, usable: int = 0
+    store: Store, journal: Journal, *, late: int = 0, filled: int = 0, usable: int = 0
 ) -> str:
     """What to type now; words in capitals are for the reader to fill in."""
     place = shlex.quote(store.name).replace("{", "{{").replace("}", "}}")
@@ -111,7 +112,7 @@ def next_command(
             if wanted is not None and journal.backfill is not None:
                 # Who asked for more than the plan and was stopped is not done.
                 wanted = max(wanted, journal.backfill.target)
-            if wanted is None or new < whole(wanted, usable):
+            if wanted is None or filled < whole(wanted, usable):
                 plan = " --plan PLAN" if journal.backfill is None else ""
                 return command.format("backfill") + f"{plan} --embed EMBEDDER"
             return command.format("finish" if journal.verified else "verify")
@@ -123,15 +124,15 @@ def next_command(
             return "none: the migration is over"
 
 
-def _counts(store: Store, journal: Journal, rows: int) -> dict[str, int]:
+def _counts(store: Store, journal: Journal, rows: int) -> dict[State, int]:
     """Rows by state: as they are, or as they were when it ended."""
     match journal.stage:
         case "rolling back" | "rolled back":
-            return {"old": rows}
+            return by_state({None: rows})
         case "finishing" | "finished":
-            return journal.counts or {}
+            return by_state(journal.counts or {})
         case _:
-            return {state or "old": count for state, count in store.tally(STATE).items()}
+            return count_states(store)
 
 
 def _quality(journal: Journal, share: float) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crossfade.compatibility.bootstrap import interval, resampled_means
 from crossfade.errors import BadInput
-from crossfade.migration.searching import Searcher
+from crossfade.search.searcher import Searcher
 from crossfade.stores import Hit, Store
 
 # Deeper than any page of results; where the store has fewer rows, mAP is exact.

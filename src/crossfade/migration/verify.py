@@ -10,15 +10,15 @@ import numpy as np
 
 from crossfade.backfill.plan import Plan
 from crossfade.embedders import Embedder, embed_checked
+from crossfade.journal.columns import FILLED, HASH_LENGTH, LIFTED, SUM, VECTOR
+from crossfade.journal.journal import Journal
+from crossfade.journal.space import SharedColumn
 from crossfade.migration.batch import Batch, damaged
-from crossfade.migration.columns import FORWARD, HASH_LENGTH, NEW, SUM, VECTOR
 from crossfade.migration.forward import Progress
-from crossfade.migration.journal import Journal
 from crossfade.migration.order import places_of
 from crossfade.migration.quality import predicted
-from crossfade.migration.searching import Searcher
-from crossfade.migration.space import SharedColumn
 from crossfade.migration.through import Queries, measure_through
+from crossfade.search.searcher import Searcher
 from crossfade.stores import Id, Store
 from crossfade.stores.contract import ROWS
 from crossfade.stores.rows import matrix
@@ -71,7 +71,7 @@ class Seen:
 
     rows: int = 0
     ours: int = 0
-    new: int = 0
+    filled: int = 0
     unusable: int = 0
     late: list[Id] = field(default_factory=list)
     damaged: list[Id] = field(default_factory=list)
@@ -126,7 +126,7 @@ def verify(
     )
     quality: dict[str, Any] = {"measured": asdict(measured)}
     if journal.backfill is not None:
-        share = seen.new / total if total else 0.0
+        share = seen.filled / total if total else 0.0
         quality["predicted"] = asdict(predicted(Path(journal.backfill.plan_folder), share))
     found = ", ".join(
         f"{m} {measured.new[m]:.1f} (old queries on old vectors {measured.old[m]:.1f})"
@@ -157,7 +157,7 @@ def look(
         ids = np.array(batch.ids, object)
         seen.rows += len(batch)
         seen.ours += int(there.sum())
-        seen.new += int(batch.state(NEW).sum())
+        seen.filled += int(batch.state(FILLED).sum())
         seen.unusable += int((~batch.known & batch.unusable).sum())
         seen.late += ids[batch.late].tolist()
         # A row that says it has a vector, and has none, is damaged too.
@@ -165,12 +165,12 @@ def look(
         seen.changed += ids[there & changed].tolist()
         seen.foreign += ids[there & stale & ~changed].tolist()
         picked = rng.random(len(batch)) < SAMPLE / max(total, 1)
-        again = there & ~stale & ~changed & batch.state(FORWARD) & picked
+        again = there & ~stale & ~changed & batch.state(LIFTED) & picked
         if again.any():
             off = np.abs(column.lift(batch.old[again]) - shared[again]).max(axis=1)
             seen.recomputed += int(again.sum())
             seen.wrong += ids[again][off > _CLOSE].tolist()
-        fresh = there & ~stale & batch.state(NEW)
+        fresh = there & ~stale & batch.state(FILLED)
         room = EMBEDDED_SAMPLE - len(seen.sampled_new)
         seen.sampled_new += rng.permutation(ids[fresh])[: min(room, EMBEDDED_SAMPLE // 4)].tolist()
         if progress is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crossfade.compatibility.bootstrap import interval, resampled_means
 from crossfade.demo.texts.data import Lookups, Texts
-from crossfade.migration import Searcher
+from crossfade.search import Searcher
 from crossfade.stores import Hit, Store, open_store
 from crossfade.upgrade import Upgrade
 

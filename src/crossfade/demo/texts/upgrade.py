@@ -337,7 +337,7 @@ def _backfill(telling: _Telling, migration: Migration, embedder: CallableEmbedde
             share=share,
             progress=partial(telling.report, f"filling to {share:.0%}"),
         )
-        told.append(f"{filled.new:,}")
+        told.append(f"{filled.filled:,}")
         commands.append(
             f"crossfade migrate backfill {BEFORE} --plan {PLAN} --embed {EMBEDDER} "
             f"--share {share:g}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from crossfade.migration.columns import STATE
+from crossfade.journal.columns import STATE
 from crossfade.stores import Id, Store
 from crossfade.stores.rows import id_list, matrix, unusable
 

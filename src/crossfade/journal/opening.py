@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from crossfade.errors import BadInput, MissingExtra
-from crossfade.migration.journal import KEY, OVER, Journal, load_journal, read_journal
+from crossfade.journal.journal import KEY, Journal, load_journal, read_journal
 from crossfade.stores import Metric, Store, open_store
 from crossfade.stores.registry import address_of, kept_value
 
@@ -60,7 +60,7 @@ def check_columns(
     journal: Journal, where: object, given: dict[str, Any], step: str = "leave it out"
 ) -> None:
     """Refuse other columns than those of the migration that is under way."""
-    if journal.stage in OVER:
+    if journal.over:
         return
     for name, value in given.items():
         known = getattr(journal, name)

@@ -12,25 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crossfade.asking import DEFAULT, Asking, Weights
 from crossfade.errors import BadInput, StoreError
+from crossfade.journal.transitions import LIFTED, LIFTING, OVER, Stage, Step, allowed, refusal
 from crossfade.stores import Metric, Store
 
 KEY = "migration"
 # The last so many events are kept: enough to see what happened, bounded whatever happens.
 EVENTS = 200
-
-Stage = Literal[
-    "started",
-    "forwarding",
-    "forward",
-    "backfilling",
-    "finishing",
-    "finished",
-    "rolling back",
-    "rolled back",
-]
-# Stages in which every row has a shared vector, but for those that came since.
-LIFTED: tuple[Stage, ...] = ("forward", "backfilling", "finishing")
-OVER: tuple[Stage, ...] = ("finished", "rolled back")
 
 
 def whole(share: float, rows: int) -> int:
@@ -122,6 +109,33 @@ class Journal(BaseModel):
     def share(self) -> float | None:
         """How much of the gallery the plan wants filled; None if no plan is known."""
         return self.planned if self.backfill is None else self.backfill.planned
+
+    @property
+    def lifted(self) -> bool:
+        """Whether every row has a shared vector, but for those that came since."""
+        return self.stage in LIFTED
+
+    @property
+    def lifting(self) -> bool:
+        """Whether rows are still to be lifted for the first time."""
+        return self.stage in LIFTING
+
+    @property
+    def over(self) -> bool:
+        """Whether the migration has ended, one way or the other."""
+        return self.stage in OVER
+
+    def require(self, step: Step, where: object) -> None:
+        """Raise unless `step` may be taken in this stage of the store at `where`."""
+        if self.stage in allowed(step):
+            return
+        raise BadInput(
+            refusal(step, self.stage),
+            where=where,
+            step="run: crossfade migrate forward"
+            if self.lifting
+            else "see: crossfade migrate status",
+        )
 
     def after(self, what: str | None = None, **changes: Any) -> Journal:
         """The journal with some fields changed and, perhaps, an event added.

@@ -11,7 +11,7 @@ import json
 import numpy as np
 
 from crossfade.errors import BadInput
-from crossfade.migration.columns import NEW, STATE, VECTOR
+from crossfade.journal.columns import FILLED, STATE, VECTOR, state_of
 from crossfade.search.calibration import FEWEST, Sample
 from crossfade.stores import Id, Store
 from crossfade.stores.rows import matrix, unusable
@@ -52,5 +52,5 @@ def _read(store: Store, ids: list[Id], filled: bool) -> Sample:
     good = ~unusable(rows[store.vector], old)
     if not filled:
         return Sample(old[good], _NO_ROWS, _NO_ROWS)
-    new = np.array([state == NEW for state in rows[STATE].to_pylist()], bool)
+    new = np.array([state_of(state) == FILLED for state in rows[STATE].to_pylist()], bool)
     return Sample(old[good], _NO_ROWS, matrix(rows[VECTOR])[good & new])

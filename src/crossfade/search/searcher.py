@@ -26,14 +26,14 @@ from numpy.typing import ArrayLike, NDArray
 from crossfade.asking import WAYS, Asking, blended
 from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput, StoreError
-from crossfade.migration.columns import FORWARD, NEW, STATE, VECTOR
-from crossfade.migration.journal import LIFTED, Journal, need_journal
-from crossfade.migration.late import any_late
-from crossfade.migration.opening import check_opened, open_migrating
-from crossfade.migration.sampling import read_sample
-from crossfade.migration.space import SharedColumn
+from crossfade.journal.columns import FILLED, LIFTED, OLD, STATE, VECTOR, state_of
+from crossfade.journal.journal import Journal, need_journal
+from crossfade.journal.late import any_late
+from crossfade.journal.opening import check_opened, open_migrating
+from crossfade.journal.space import SharedColumn
 from crossfade.search.asking import Question, Rows, joined
 from crossfade.search.calibration import Sample
+from crossfade.search.sampling import read_sample
 from crossfade.stores import Hit, Store
 from crossfade.stores.rows import matrix, similarities
 from crossfade.upgrade import Upgrade
@@ -134,7 +134,7 @@ class Searcher:
             return self.store.search(query.shared(), column=journal.vector, **kept)
         if journal.stage == "finishing":
             return self._while_finishing(query, way, journal, kept)
-        lifted = journal.stage in LIFTED
+        lifted = journal.lifted
         if way == "both":
             return self._both(query, journal, lifted, kept)
         if way == "blend":
@@ -184,16 +184,16 @@ class Searcher:
             # The columns have changed places between one question and the other.
             raise self._leaving()
         old = np.array([hit.values[journal.vector] for hit in hits], np.float32)
-        states = [hit.values[STATE] if lifted else None for hit in hits]
+        states = [state_of(hit.values[STATE]) if lifted else OLD for hit in hits]
         shared = np.zeros((len(hits), self.upgrade.shared_dim_), np.float32)
         for at, hit in enumerate(hits):
-            if states[at] is not None:
+            if states[at] != OLD:
                 shared[at] = hit.values[VECTOR]
         rows = Rows(
             old,
             shared,
-            lifted=np.array([state == FORWARD for state in states], bool),
-            filled=np.array([state == NEW for state in states], bool),
+            lifted=np.array([state == LIFTED for state in states], bool),
+            filled=np.array([state == FILLED for state in states], bool),
         )
         sample = self._sample(journal)
         scores = joined(query.question(), rows, sample, self.store.metric, journal.weights)
@@ -222,10 +222,10 @@ class Searcher:
             or known[1] != journal.stage
             or now - known[0] > (_SAMPLE_AGE * self.refresh)
         ):
-            found = read_sample(self.store, filled=journal.stage in LIFTED)
+            found = read_sample(self.store, filled=journal.lifted)
             if found.old.shape[1] != self.upgrade.old_dim_:
                 raise self._leaving()
-            if journal.stage in LIFTED:
+            if journal.lifted:
                 found = replace(found, lifted=self._column(journal).lift(found.old))
             self._sampled = known = (now, journal.stage, found)
         return known[2]
