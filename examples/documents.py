@@ -27,7 +27,8 @@ from examples.texts import Corpus
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 Kind = Literal["lancedb", "pgvector"]
-QUERIES = 300
+# Lookups, and questions for related documents: these are ranked to the last row, which takes long.
+QUERIES, RELATED = 300, 120
 TABLE = "documents"
 
 
@@ -50,7 +51,7 @@ def parts_of(corpus: Corpus) -> Parts:
     stored = np.sort(np.concatenate([train, rest[count:]]))
     # A question whose class is not in the store has no answer.
     known = {corpus.labels[i] for i in stored}
-    related = [i for i in np.sort(rest[:count]) if corpus.labels[i] in known]
+    related = [i for i in np.sort(rest[:count]) if corpus.labels[i] in known][:RELATED]
     lookups = np.sort(rest[count : 2 * count])
     return Parts(train, corpus.rows("held"), np.array(related), lookups, stored)
 
