@@ -22,8 +22,8 @@ import numpy as np
 
 from benchmarks.machine import alternate, machine
 from crossfade import Upgrade
-from crossfade.apply import apply_file
 from crossfade.maps import Mlp
+from crossfade.upgrade.apply import apply_file
 
 SHAPES = ((256, 384, 400_000), (384, 768, 200_000), (512, 1024, 100_000), (1024, 1024, 100_000))
 

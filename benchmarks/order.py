@@ -27,10 +27,10 @@ import pyarrow.parquet as pq
 
 from benchmarks.machine import machine
 from crossfade import Held, Pairs, Upgrade
-from crossfade.apply import apply_file
 from crossfade.backfill.gallery import order_gallery
 from crossfade.backfill.plan import Plan
 from crossfade.backfill.planning import plan
+from crossfade.upgrade.apply import apply_file
 
 DIM, CLASSES = 256, 1000
 RUNS = (

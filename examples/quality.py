@@ -1,4 +1,4 @@
-"""How good the store's answers are, measured by asking it, for related documents to the last row."""
+"""How good the store's answers are, measured by asking it; related documents to the last row."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from crossfade.apply import apply_file, transform_batch
 from crossfade.cli.apply import apply
 from crossfade.errors import BadInput
 from crossfade.files import open_source
 from crossfade.files.arrow import to_arrow
 from crossfade.upgrade import Upgrade
+from crossfade.upgrade.apply import apply_file, transform_batch
 
 OLD_DIM, NEW_DIM = 6, 8
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from crossfade import Upgrade
-from crossfade.artefact import Config, SideConfig, pack
 from crossfade.cases import CASES
+from crossfade.upgrade.artefact import Config, SideConfig, pack
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)
 # What UTF-8 can hold.

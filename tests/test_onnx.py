@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from crossfade import BadInput, Upgrade
-from crossfade.onnx import export_onnx
+from crossfade.upgrade.onnx import export_onnx
 
 MAPS = [
     ("orthogonal", "affine"),
@@ -110,7 +110,7 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it(tmp_path, upgra
         "sys.modules[sys.argv[3]] = None\n"
         "from crossfade import Upgrade\n"
         "from crossfade.errors import MissingExtra\n"
-        "from crossfade.onnx import export_onnx\n"
+        "from crossfade.upgrade.onnx import export_onnx\n"
         "try:\n"
         "    export_onnx(Upgrade.load(sys.argv[1]), sys.argv[2])\n"
         "except MissingExtra as error:\n"

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crossfade.apply import apply_file
 from crossfade.errors import BadInput, BadRow
 from crossfade.files.arrow import to_arrow
 from crossfade.upgrade import Upgrade
+from crossfade.upgrade.apply import apply_file
 
 OLD_DIM, NEW_DIM = 6, 8
 
@@ -22,7 +22,7 @@ OLD_DIM, NEW_DIM = 6, 8
 # byte on its input after the first batch if asked to.
 SCRIPT = """
 import resource, sys
-from crossfade.apply import apply_file
+from crossfade.upgrade.apply import apply_file
 from crossfade.errors import CrossfadeError
 from crossfade.upgrade import Upgrade
 

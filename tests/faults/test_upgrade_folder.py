@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from crossfade import Upgrade
-from crossfade.artefact import pack, write
 from crossfade.errors import BadUpgrade
+from crossfade.upgrade.artefact import pack, write
 
 FILES = ("upgrade.safetensors", "config.json")
 

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crossfade.apply import DIRECTION, SPACE, UPGRADE
 from crossfade.backfill.classes import check_classes, encoded
 from crossfade.backfill.ids import Ids, Values
 from crossfade.backfill.items import Items
@@ -20,6 +19,7 @@ from crossfade.errors import BadInput, BadRow
 from crossfade.files import Source, open_source, split_name
 from crossfade.threads import ahead
 from crossfade.upgrade import Upgrade
+from crossfade.upgrade.apply import DIRECTION, SPACE, UPGRADE
 
 _BATCH_BYTES = 64 << 20
 NEAREST = (

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from crossfade.artefact import Config, Parts
 from crossfade.errors import BadInput, BadUpgrade
 from crossfade.solvers.settings import Settings
-from crossfade.upgrade import Report, Upgrade
+from crossfade.upgrade import Upgrade
+from crossfade.upgrade.artefact import Config, Parts
+from crossfade.upgrade.upgrade import Report
 
 # Solving needs scipy and pyarrow; importing a baseline must not wait for them.
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Baseline(Upgrade, ABC):
         """Every baseline has its own."""
 
     def _learn(self, pairs: Pairs, settings: Settings, report: Report, *, force: bool) -> Parts:
-        from crossfade.learning import learn
+        from crossfade.upgrade.learning import learn
 
         params = self.get_params()
         models = params.pop("old_model"), params.pop("new_model")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossfade import artefact
 from crossfade.baselines.baseline import Baseline, check_training
 from crossfade.errors import BadInput, BadUpgrade
 from crossfade.maps import Mlp
 from crossfade.solvers.settings import HIDDEN, Settings
 from crossfade.spaces import normalized
+from crossfade.upgrade import artefact
 
 if TYPE_CHECKING:
     from crossfade.backfill.items import Groups, Items

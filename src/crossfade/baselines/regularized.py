@@ -48,6 +48,6 @@ class Regularized(Baseline):
         )
 
     def _solve(self, prepared: Prepared, pairs: Pairs) -> Solution:
-        from crossfade.learning import solve
+        from crossfade.upgrade.learning import solve
 
         return solve(prepared)

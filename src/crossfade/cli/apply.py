@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from crossfade.apply import ApplyReport, apply_file
 from crossfade.cli.output import note, waiting, write_json
 from crossfade.upgrade import Upgrade
+from crossfade.upgrade.apply import ApplyReport, apply_file
 
 
 class Direction(StrEnum):

@@ -25,7 +25,7 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,
 ) -> None:
     """Write one map as ONNX, checked against numpy before the file is put in place."""
-    from crossfade.onnx import export_onnx
+    from crossfade.upgrade.onnx import export_onnx
 
     difference = export_onnx(
         Upgrade.load(upgrade), onnx, direction=direction.value, overwrite=overwrite

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from crossfade.artefact import check_target
 from crossfade.cli.output import check_written, note, write_json
 from crossfade.cli.tables import show, validation_table
 from crossfade.cli.training import training_progress
 from crossfade.errors import BadInput
 from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS
 from crossfade.upgrade import Upgrade
+from crossfade.upgrade.artefact import check_target
 
 
 class Backward(StrEnum):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from crossfade.card import validated
 from crossfade.cases import CASES
 from crossfade.cli.output import PlainConsole
 from crossfade.compatibility import Chain, Compatibility
 from crossfade.compatibility.write import SIGNS
 from crossfade.upgrade import Upgrade
+from crossfade.upgrade.card import validated
 
 Scores = dict[str, dict[str, float]]
 STYLES = {

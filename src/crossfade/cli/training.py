@@ -9,7 +9,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from crossfade.cli.output import PlainConsole
-from crossfade.upgrade import Report
+from crossfade.upgrade.upgrade import Report
 
 
 def describe(entry: dict[str, Any]) -> str:

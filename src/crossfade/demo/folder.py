@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from crossfade.artefact import check_target
 from crossfade.errors import BadInput
 from crossfade.files.guards import cannot_write
+from crossfade.upgrade.artefact import check_target
 
 UPGRADE = "upgrade"
 

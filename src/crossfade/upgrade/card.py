@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from crossfade.artefact import Config
 from crossfade.cases import CASES
+from crossfade.upgrade.artefact import Config
 
 
 def card(config: Config) -> str:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossfade import artefact
-from crossfade.card import card
 from crossfade.errors import BadInput, BadUpgrade, MissingExtra
 from crossfade.maps import KINDS
 from crossfade.maps.directed import Directed
 from crossfade.sketch import Seen, seen
 from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS, Settings
 from crossfade.spaces import Side, fit_dim, inverse_norms
+from crossfade.upgrade import artefact
+from crossfade.upgrade.card import card
 
 # Learning needs scipy, pyarrow and perhaps torch; loading and applying must not wait for them.
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class Upgrade:
     def _learn(
         self, pairs: Pairs, settings: Settings, report: Report, *, force: bool
     ) -> artefact.Parts:
-        from crossfade.learning import learn
+        from crossfade.upgrade.learning import learn
 
         models = self.get_params()["old_model"], self.get_params()["new_model"]
         return learn(pairs, settings, models, report, force=force)

@@ -8,7 +8,6 @@ from typing import Any, cast
 import numpy as np
 
 from crossfade._version import __version__
-from crossfade.artefact import Config, Parts, SideConfig
 from crossfade.cases import CASES
 from crossfade.maps import Mlp
 from crossfade.maps.near_orthogonal import deviation
@@ -18,6 +17,7 @@ from crossfade.solvers.prepare import Prepared, prepare
 from crossfade.solvers.problem import Selection, Solution
 from crossfade.solvers.settings import Settings
 from crossfade.spaces import Normalization
+from crossfade.upgrade.artefact import Config, Parts, SideConfig
 
 
 def learn(
