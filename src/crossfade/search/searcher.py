@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,7 +39,6 @@ from crossfade.stores.rows import matrix, similarities
 from crossfade.upgrade import Upgrade
 
 Float = NDArray[np.float32]
-Found = TypeVar("Found")
 # Seconds: what a search may be held up for, and how long a store's word is taken for it.
 _SHORT = 0.02
 _NOW_AND_THEN = 5.0
@@ -170,12 +169,11 @@ class Searcher:
         read = [journal.vector, *([VECTOR, STATE] if lifted else [])]
         more["columns"] = list(dict.fromkeys([*read, *kept["columns"]]))
         # Rows that came late are among the old vectors, where the old query finds them.
-        second = (query.shared(), VECTOR) if lifted else (query.backward(), journal.vector)
-        by_old, by_new = side_by_side(
-            lambda: self.store.search(query.old, column=journal.vector, **more),
-            lambda: self.store.search(second[0], column=second[1], **more),
-        )
-        found = [*by_old, *by_new]
+        found = self.store.search(query.old, column=journal.vector, **more)
+        if lifted:
+            found += self.store.search(query.shared(), column=VECTOR, **more)
+        else:
+            found += self.store.search(query.backward(), column=journal.vector, **more)
         every = {hit.id: hit for hit in found}.values()
         hits = [hit for hit in every if hit.values[journal.vector] is not None]
         if journal.stage == "finishing" and len(hits) < len(every):
@@ -348,34 +346,6 @@ class _Query:
 
     def question(self) -> Question:
         return Question(self.old, self.shared(), self.backward())
-
-
-def side_by_side(first: Callable[[], Found], second: Callable[[], Found]) -> tuple[Found, Found]:
-    """What both give, the second from a thread beside this one.
-
-    A thread of its own each time: a pool would be lost to a process that is forked off.
-
-    >>> side_by_side(lambda: 1, lambda: 2)
-    (1, 2)
-    """
-    done: list[Found] = []
-    failed: list[BaseException] = []
-
-    def beside() -> None:
-        try:
-            done.append(second())
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=beside)
-    thread.start()
-    try:
-        here = first()
-    finally:
-        thread.join()
-    if failed:
-        raise failed[0]
-    return here, done[0]
 
 
 class LateRows:

@@ -8,6 +8,7 @@ which is exact. That is also the first choice where the planner says that it cos
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -181,20 +182,11 @@ def _fetched(connection: Connection, statement: Said) -> list[Any]:
         return cursor.fetchall()
     return [
         [
-            _numbers(value) if other and isinstance(value, str) and value[:1] == "[" else value
+            json.loads(value) if other and isinstance(value, str) and value[:1] == "[" else value
             for value, other in zip(row, foreign, strict=True)
         ]
         for row in cursor
     ]
-
-
-def _numbers(text: str) -> list[float]:
-    """A vector as the server writes it; three times as fast as JSON.
-
-    >>> _numbers("[1,0.5,-2e-3]")
-    [1.0, 0.5, -0.0020000000949949026]
-    """
-    return np.fromstring(text[1:-1], np.float32, sep=",").tolist()
 
 
 def _score(metric: str, distance: float) -> float:
