@@ -23,8 +23,8 @@ from tests.adversary.searching import Searching
 from tests.adversary.tables import open_table
 
 from crossfade.errors import CrossfadeError
-from crossfade.journal.columns import STATE
-from crossfade.migration import Migration, columns
+from crossfade.journal.columns import FILLED, STATE
+from crossfade.migration import Migration
 
 # Small, so that a step is many acts.
 BATCH = 20
@@ -33,8 +33,6 @@ SHARE = 0.6
 _LONGEST = 300.0
 # How likely the application, and a search, come before a call to the store.
 _TURNS = (0.08, 0.04)
-# The state of a row that was made with the new model, under its name of today or the next one.
-_FILLED = getattr(columns, "FILLED", None) or columns.NEW
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ def filled(migration: Migration) -> list[int]:
     out: list[int] = []
     for rows in store.stream([STATE]):
         states = zip(rows[store.id].to_pylist(), rows[STATE].to_pylist(), strict=True)
-        out += [key for key, state in states if state == _FILLED]
+        out += [key for key, state in states if state == FILLED]
     return out
 
 

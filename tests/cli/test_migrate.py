@@ -73,9 +73,9 @@ def test_the_whole_way(shop, crossfade):
         "--labels", "kind", "--share", "0.5", "--json", "-",
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["new"] == ROWS // 2
+    assert json.loads(ran.out)["filled"] == ROWS // 2
     status = json.loads(crossfade("migrate", "status", place, "--json", "-").out)
-    assert (status["forward"], status["new"], status["old"]) == (120, 120, 0)
+    assert (status["lifted"], status["filled"], status["old"]) == (120, 120, 0)
     assert set(status["quality"]["now"]) == {"cmc@1", "mAP"}
     shown = crossfade("migrate", "status", place).out
     assert "filled 50.0%, and the plan wants" in shown
@@ -314,9 +314,9 @@ def test_an_embedder_that_fails_ends_with_3_and_loses_nothing(shop, crossfade):
     ran = crossfade(*fill, "--embed", "my_model:broken")
     assert ran.code == 3
     assert "out of memory" in ran.err
-    assert open_migrating(place).tally(STATE) == {"forward": ROWS}
+    assert open_migrating(place).tally(STATE) == {"lifted": ROWS}
     ran = crossfade(*fill, "--embed", "my_model:embed", "--json", "-")
-    assert json.loads(ran.out)["new"] == ROWS
+    assert json.loads(ran.out)["filled"] == ROWS
 
 
 def test_ctrl_c_ends_cleanly_and_the_next_run_goes_on(shop, crossfade, tmp_path):
@@ -331,7 +331,7 @@ def test_ctrl_c_ends_cleanly_and_the_next_run_goes_on(shop, crossfade, tmp_path)
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     store = open_migrating(place)
-    while store.tally(STATE).get("new", 0) < 20:
+    while store.tally(STATE).get("filled", 0) < 20:
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -341,10 +341,10 @@ def test_ctrl_c_ends_cleanly_and_the_next_run_goes_on(shop, crossfade, tmp_path)
     assert told["stopped"] is True
     assert "stop" in told["why"]
     assert "stopping after this batch" in err
-    assert 20 <= told["new"] < ROWS
-    assert store.tally(STATE)["new"] == told["new"]
+    assert 20 <= told["filled"] < ROWS
+    assert store.tally(STATE)["filled"] == told["filled"]
     ran = crossfade(*fill, "--embed", "my_model:embed", "--json", "-")
-    assert json.loads(ran.out)["written"] == ROWS - told["new"]
+    assert json.loads(ran.out)["written"] == ROWS - told["filled"]
 
 
 def test_a_password_appears_nowhere(tmp_path, models, upgrade_folder, plan_folder, monkeypatch,

@@ -88,9 +88,25 @@ def test_without_the_old_model_the_rest_is_done_and_said(crossfade, plain):
     assert set(cases) == {"new/old", "new/new", "B(new)/F(old)", "B(new)/old", "B(new)/B(new)"}
     ran = crossfade("evaluate", "upgrade", "pairs.npz", "--require", "none")
     assert ran.code == 0
-    ran = crossfade("plan", "upgrade", "pairs.npz")
+    ran = crossfade("plan", "upgrade", "pairs.npz", "--ask", "both")
     assert ran.code == 2
     assert "make the pairs with --embed-old" in ran.err
+    words = ("plan", "upgrade", "pairs.npz", "--optimize", "mrr@10", "--order", "random")
+    ran = crossfade(*words, "-o", "unknown", "--json", "-")
+    assert ran.code == 0
+    assert "give its level with --today" in ran.err
+    unknown = json.loads(ran.out)
+    assert unknown["asking"] == "new"
+    assert "old/old" not in unknown["quality"]["mrr@10"]
+    # Nobody knows whether it begins below today's search: the store is not touched for that.
+    start = ("migrate", "start", plain.place, "upgrade", "--source", "body")
+    ran = crossfade(*start, "--plan", "unknown")
+    assert ran.code == 1
+    assert "does not know today's level" in " ".join(ran.err.split())
+    ran = crossfade(*words, "-o", "known", "--today", "1", "--json", "-")
+    known = json.loads(ran.out)
+    assert known["quality"]["mrr@10"]["old/old"] == 1
+    assert known["alone"]["mrr@10"]["reaches"] is not None
 
 
 def test_both_models_may_be_endpoints(crossfade, plain):

@@ -173,7 +173,7 @@ def test_forward_finishes_its_batch_and_says_how_far_it_has_come(shop, number, a
         assert f"next: crossfade migrate forward {shop.place}" in out
     migration = Migration(shop.place)
     migration.forward()
-    assert migration.store.tally(STATE) == {"forward": 3000}
+    assert migration.store.tally(STATE) == {"lifted": 3000}
 
 
 def test_backfill_finishes_its_batch_and_names_the_next_command(shop, upgrade_folder):
@@ -181,12 +181,12 @@ def test_backfill_finishes_its_batch_and_names_the_next_command(shop, upgrade_fo
     migration.forward()
     arguments = ["migrate", "backfill", shop.place, "--plan", shop.plan, "--labels", "kind"]
     running = Running(*arguments, "--share", "1", "--embed", "my_model:slowly", "--batch", "10")
-    running.until(lambda: migration.store.tally(STATE).get("new", 0) >= 10)
+    running.until(lambda: migration.store.tally(STATE).get("filled", 0) >= 10)
     code, out, err = running.told(signal.SIGTERM)
     assert code == 143, err
     assert err.splitlines()[-1] == LINE
-    new = migration.store.tally(STATE)["new"]
-    assert f"stopped: {new} rows backfilled; {new} of 3,000 are new" in out
+    new = migration.store.tally(STATE)["filled"]
+    assert f"stopped: {new} rows backfilled; {new} of 3,000 are filled" in out
     assert f"next: crossfade migrate backfill {shop.place}" in out
 
 

@@ -14,7 +14,8 @@ from tests.stores.parquet.conftest import ADDED, DIM, SHARED, rows, shared
 
 from crossfade.errors import StoreError
 from crossfade.files.arrow import to_arrow
-from crossfade.stores import open_store, parquet_promote
+from crossfade.stores import open_store
+from crossfade.stores.parquet import promote as parquet_promote
 
 KEYS = range(40)
 COLUMNS = ["vector", "crossfade_vector", "crossfade_state"]

@@ -8,7 +8,8 @@ import pytest
 from qdrant_client import models
 
 from crossfade.files.arrow import to_arrow
-from crossfade.stores import Column, qdrant
+from crossfade.stores import Column
+from crossfade.stores.qdrant import store as qdrant
 from crossfade.stores.qdrant.client import Place, local_client, release
 
 DIM, SHARED = 3, 4
