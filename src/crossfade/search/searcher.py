@@ -35,7 +35,7 @@ from crossfade.search.asking import Question, Rows, joined
 from crossfade.search.calibration import Sample
 from crossfade.search.sampling import read_sample
 from crossfade.stores import Hit, Store
-from crossfade.stores.rows import matrix, similarities
+from crossfade.stores.rows import id_list, matrix, similarities
 from crossfade.upgrade import Upgrade
 
 Float = NDArray[np.float32]
@@ -165,44 +165,39 @@ class Searcher:
         self, query: _Query, journal: Journal, lifted: bool, kept: dict[str, Any]
     ) -> list[Hit]:
         """The first of each side, scored by both models exactly, on one scale."""
-        more: dict[str, Any] = {"k": max(_DEPTH, 2 * kept["k"]), "where": kept["where"]}
-        read = [journal.vector, *([VECTOR, STATE] if lifted else [])]
-        more["columns"] = list(dict.fromkeys([*read, *kept["columns"]]))
+        more = kept | {"k": max(_DEPTH, 2 * kept["k"])}
         # Rows that came late are among the old vectors, where the old query finds them.
         found = self.store.search(query.old, column=journal.vector, **more)
         if lifted:
             found += self.store.search(query.shared(), column=VECTOR, **more)
         else:
             found += self.store.search(query.backward(), column=journal.vector, **more)
-        every = {hit.id: hit for hit in found}.values()
-        hits = [hit for hit in every if hit.values[journal.vector] is not None]
-        if journal.stage == "finishing" and len(hits) < len(every):
-            raise self._leaving()
+        hits = {hit.id: hit for hit in found}
         if not hits:
             return []
-        if any(len(hit.values[journal.vector]) != self.upgrade.old_dim_ for hit in hits):
+        # Stores read rows by id faster than they bring vectors along with a search.
+        read = self.store.read(list(hits), [journal.vector, *([VECTOR, STATE] if lifted else [])])
+        usable = read[journal.vector].is_valid()
+        if journal.stage == "finishing" and not all(usable.to_pylist()):
+            raise self._leaving()
+        read = read.filter(usable)
+        if not len(read):
+            return []
+        old = matrix(read[journal.vector])
+        if old.shape[1] != self.upgrade.old_dim_:
             # The columns have changed places between one question and the other.
             raise self._leaving()
-        old = np.array([hit.values[journal.vector] for hit in hits], np.float32)
-        states = [state_of(hit.values[STATE]) if lifted else OLD for hit in hits]
-        shared = np.zeros((len(hits), self.upgrade.shared_dim_), np.float32)
-        for at, hit in enumerate(hits):
-            if states[at] != OLD:
-                shared[at] = hit.values[VECTOR]
-        rows = Rows(
-            old,
-            shared,
-            lifted=np.array([state == LIFTED for state in states], bool),
-            filled=np.array([state == FILLED for state in states], bool),
-        )
+        states = np.array([OLD] * len(old))
+        shared = np.zeros((len(old), self.upgrade.shared_dim_), np.float32)
+        if lifted:
+            states = np.array([state_of(state) for state in read[STATE].to_pylist()])
+            shared = matrix(read[VECTOR])
+        rows = Rows(old, shared, lifted=states == LIFTED, filled=states == FILLED)
         sample = self._sample(journal)
         scores = joined(query.question(), rows, sample, self.store.metric, journal.weights)
+        ids = id_list(read[self.store.id])
         return [
-            Hit(
-                hits[at].id,
-                float(scores[at]),
-                {name: hits[at].values[name] for name in kept["columns"]},
-            )
+            replace(hits[ids[at]], score=float(scores[at]))
             for at in np.argsort(-scores, kind="stable")[: kept["k"]].tolist()
         ]
 
