@@ -103,6 +103,13 @@ def test_new_queries_alone_are_preferred_where_they_are_as_good():
     assert choose(simulation(flat(59.0, 0.001, "new"), both), ["mAP"]).best is both
 
 
+def test_where_new_queries_are_never_below_nothing_has_to_be_waited_for():
+    found = choose(simulation(flat(55.0, 0.001, "new"), flat(60.0, 0.001, "both")), ["mAP"])
+    assert found.best.asking == "both"
+    assert "new queries alone are at no share below today's level" in found.reason
+    assert "do not finish" not in found.reason
+
+
 def test_a_way_below_today_is_taken_only_if_all_are():
     new, both = flat(40.0, 0.001, "new"), flat(30.0, 0.001, "both")
     found = choose(simulation(new, both), ["mAP"])

@@ -149,6 +149,8 @@ def test_without_the_old_model_nothing_is_said_of_today(lookups):
     told = choose(found, METRICS, today=today)
     assert told.alone["ndcg@10"].reaches == choose(whole, METRICS).alone["ndcg@10"].reaches
     assert told.lowest["ndcg@10"].against_today == pytest.approx(curve.min() - today, abs=0.01)
+    with pytest.raises(BadInput, match="is measured on these queries"):
+        choose(whole, METRICS, today=today)
     with pytest.raises(BadInput, match="several are optimized"):
         choose(found, ["ndcg@10", "mAP"], today=today)
     with pytest.raises(BadInput, match="only new ones can be asked"):

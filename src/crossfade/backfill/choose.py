@@ -285,6 +285,8 @@ def _until_alone(stop: int, alone: dict[str, Alone], shares: Float, last: int) -
             stop,
         )
     enough = max(known)
+    if not enough:
+        return "new queries alone are at no share below today's level", stop
     at = max(stop, int(np.searchsorted(shares, enough - 1e-9)))
     return f"new queries alone reach today's level at {enough:.0%}: do not finish before", at
 
@@ -309,6 +311,11 @@ def _today(
 ) -> dict[str, Float] | None:
     """By metric what each query finds today, in percent; None where nobody can tell."""
     if simulation.old is not None:
+        if known is not None:
+            raise BadInput(
+                "today's level is measured on these queries, and one was given",
+                step="leave it out, or give queries of the new model alone",
+            )
         return {m: _line(simulation.old.values, [m]) for m in metrics}
     if known is None:
         return None
