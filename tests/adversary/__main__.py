@@ -22,7 +22,7 @@ def main() -> int:
     """1 if a violation was found."""
     from tests.adversary.points import crash_at_points
     from tests.adversary.rounds import kill_at_random
-    from tests.adversary.tables import KINDS
+    from tests.adversary.tables import IN_PROCESS, KINDS
     from tests.adversary.world import Harness
 
     parser = argparse.ArgumentParser(prog="python -m tests.adversary", description=__doc__)
@@ -32,14 +32,16 @@ def main() -> int:
     parser.add_argument("--point", type=_point, help="crash at this durable act alone: finish:3")
     parser.add_argument("--most", type=int, help="crash at so many durable acts, evenly spread")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rows", type=int, help="200; 100 for Qdrant; 60 for points")
+    parser.add_argument(
+        "--rows", type=int, help="200; 100 for Qdrant and milvus-lite; 60 for points"
+    )
     parser.add_argument("--pace", type=float, default=0.03, help="seconds between operations")
     parser.add_argument("--json", type=Path, help="where to write everything")
     given = parser.parse_args()
     # Whoever ends this run ends the servers and folders that it has made, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     points = given.points or given.point is not None or given.most is not None
-    rows = given.rows or (60 if points else 100 if given.store == "qdrant" else 200)
+    rows = given.rows or (60 if points else 100 if given.store in IN_PROCESS else 200)
     harness = Harness(given.store, rows, given.seed, given.pace)
     try:
         if points:

@@ -73,11 +73,50 @@ _QDRANT_WRITES = (
 )
 _QDRANT_READS = ("scroll", "retrieve", "count", "facet", "query_points", "get_collection")
 _QDRANT = "qdrant_client.local.qdrant_local.QdrantLocal"
+_MILVUS = "pymilvus.milvus_client.milvus_client.MilvusClient"
+_MILVUS_WRITES = (
+    "insert",
+    "upsert",
+    "delete",
+    "create_collection",
+    "drop_collection",
+    "rename_collection",
+    "create_index",
+    "create_partition",
+    "load_collection",
+    "alter_alias",
+    "flush",
+)
+_MILVUS_READS = ("query", "search", "describe_collection", "list_collections", "describe_index")
+_EDGE = "crossfade.stores.qdrant_edge.client.EdgeClient"
+_EDGE_READS = ("scroll", "retrieve", "count", "facet", "query_points")
+# What is called of stores that one process has open, and there gives others a turn.
+_CALLS = {
+    "qdrant": (_QDRANT, (*_QDRANT_WRITES, *_QDRANT_READS)),
+    "qdrant-edge": (_EDGE, ("_do", *_EDGE_READS)),
+    "milvus": (_MILVUS, (*_MILVUS_WRITES, *_MILVUS_READS)),
+}
+_CHROMA = {
+    "chromadb.api.fastapi.FastAPI": (
+        "create_collection",
+        "delete_collection",
+        "_modify",
+        "_upsert",
+        "_update",
+        "_delete",
+    )
+}
 _DURABLE: dict[str, dict[str, tuple[str, ...]]] = {
     "lancedb": _FILES | _LANCE,
     "pgvector": _FILES | _POSTGRES,
     "parquet": _FILES,
+    "chroma": _FILES | _CHROMA,
+    "qdrant-edge": _FILES | {_EDGE: ("_do",)},
     "qdrant": _FILES | {_QDRANT: _QDRANT_WRITES},
+    "sqlite": _FILES,
+    "faiss": _FILES | {"crossfade.stores.faiss.promote": ("exchange",)},
+    "milvus": _FILES | {_MILVUS: _MILVUS_WRITES},
+    "milvus-server": _FILES | {_MILVUS: _MILVUS_WRITES},
 }
 # Statements that change nothing; a query of its own that does would be said WITH.
 _READING = ("select", "set", "load", "show", "begin")
@@ -94,7 +133,7 @@ class Acts:
         when: When,
         turn: Callable[[int], None] | None,
     ) -> None:
-        self.number, self._step = 0, ""
+        self.number, self._step, self._kind = 0, "", ""
         self._say, self._turn = say, turn
         self._in_step, self._at, self._when = in_step, at, when
         self._lock = threading.Lock()
@@ -102,9 +141,48 @@ class Acts:
 
     def watch(self, kind: str) -> None:
         """Wrap the functions of this store."""
+        self._kind = kind
         for owner, names in _DURABLE[kind].items():
             for name in names:
                 _wrap(owner, name, self._around)
+        if kind == "sqlite":
+            import apsw
+
+            apsw.connection_hooks.append(self._watch_statements)
+
+    def _watch_statements(self, connection: Any) -> None:
+        """Statements of SQLite, whose functions cannot be wrapped.
+
+        Others get a turn before every other transaction: within one they would wait for its lock.
+        """
+        import apsw
+
+        told: dict[str, Any] = {"sql": "", "begun": 0, "number": 0}
+
+        def before(cursor: Any, sql: str, bindings: Any) -> bool:
+            again, told["sql"] = sql == told["sql"], sql
+            if again or sql.split(None, 1)[0].lower() in (*_READING, "pragma", "rollback"):
+                if sql == "BEGIN IMMEDIATE":
+                    told["begun"] += 1
+                    if self._turn is not None and told["begun"] % 2 == 0:
+                        self._turn(0)
+                return True
+            with self._lock:
+                self.number += 1
+                told["number"] = self.number
+            if self._is_here(told["number"]) and self._when == "before":
+                self._die(told["number"], "apsw", (sql,))
+            return True
+
+        def after(event: dict[str, Any]) -> None:
+            if event["sql"] == told["sql"] and self._is_here(told["number"]):
+                self._die(told["number"], "apsw", (event["sql"],))
+
+        connection.exec_trace = before
+        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, after)
+
+    def _is_here(self, number: int) -> bool:
+        return (self._step, number) == (self._in_step, self._at)
 
     def begin(self, step: str) -> None:
         """Another step, and its first act to come."""
@@ -117,13 +195,15 @@ class Acts:
         with self._lock:
             self.number += 1
             number = self.number
-        if self._turn is not None:
+        # What milvus-lite does with its files is within a call, and nobody else's turn.
+        within = self._kind == "milvus" and name.startswith("os.")
+        if self._turn is not None and not within:
             self._local.turned = True
             try:
                 self._turn(number)
             finally:
                 self._local.turned = False
-        here = (self._step, number) == (self._in_step, self._at)
+        here = self._is_here(number)
         if here and self._when == "before":
             self._die(number, name, given)
         out = call()
@@ -137,8 +217,8 @@ class Acts:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def take_turns(turn: Callable[[], None]) -> None:
-    """Give the others a turn before each call to Qdrant's local client, while nobody is inside.
+def take_turns(kind: str, turn: Callable[[], None]) -> None:
+    """Give the others a turn before each call to a local client, while nobody is inside.
 
     One process may have a folder open, and its client is not made for several threads: the
     application and the searches come between the calls of the migration, as a server lets them.
@@ -157,8 +237,9 @@ def take_turns(turn: Callable[[], None]) -> None:
         finally:
             local.inside = False
 
-    for name in (*_QDRANT_WRITES, *_QDRANT_READS):
-        _wrap(_QDRANT, name, around)
+    owner, names = _CALLS[kind]
+    for name in names:
+        _wrap(owner, name, around)
 
 
 class _Gate:

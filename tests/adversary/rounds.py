@@ -99,6 +99,8 @@ class _Round:
     def _dead(self, name: str) -> None:
         """Where the application is not apart it has its turn now."""
         self.harness.summary.kills[name] += 1
+        if self.harness.kind == "chroma" and name == "finish":
+            self.world.act(int(self.rng.integers(0, 3)))
         if not self.harness.apart:
             self.world.act(int(self.rng.integers(0, 3)))
             self.world.search()
@@ -107,11 +109,15 @@ class _Round:
         whole = self.seconds[name]
         events = self._events(whole)
         quiet = name in course.quiet
-        files = self.harness.kind == "parquet" and name == "finish"
+        files = self.harness.kind in ("parquet", "faiss") and name == "finish"
         mode: Mode = "none" if quiet else "all"
         if files:
             # Files refuse nothing: old vectors that come once it is done are nobody's fault.
             mode = "all" if kill and not quiet else "none"
+        if self.harness.kind == "chroma" and name == "finish":
+            # Between the last look at the old collection and its end nobody can notice a write:
+            # there the application acts while a killed `finish` waits to go on.
+            mode = "none"
         if name == "finish" and course.refused and not quiet:
             # What it wants to find as it was verified is disturbed once it has begun.
             moment = float(self.rng.uniform(0.0, whole))
@@ -144,7 +150,7 @@ class _Round:
     def _events(self, whole: float) -> tuple[Event, ...]:
         """What else happens to PostgreSQL while a step runs."""
         server, summary = self.harness.server, self.harness.summary
-        if server is None:
+        if self.harness.kind != "pgvector":
             return ()
         moment, which = float(self.rng.uniform(0, whole)), int(self.rng.integers(100))
         lot = self.rng.random()

@@ -52,7 +52,7 @@ class Searching:
         try:
             if self._searcher is None:
                 self._searcher = Searcher(self._place, self._upgrade, refresh=_REFRESH)
-            hits = [hit.id for hit in self._searcher.search(k=_FIRST, **query)]
+            hits = [int(hit.id) for hit in self._searcher.search(k=_FIRST, **query)]
         except Exception as error:
             self._leave()
             if "no migration was started" in str(error) and not self._begun:

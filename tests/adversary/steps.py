@@ -25,10 +25,15 @@ from tests.adversary.tables import open_table
 from crossfade.errors import CrossfadeError
 from crossfade.journal.columns import FILLED, STATE
 from crossfade.migration import Migration
+from crossfade.stores.chroma import state
 
+# Seconds that a killed process holds a server of Milvus.
+LEASE = 6.0
 # Small, so that a step is many acts.
 BATCH = 20
 SHARE = 0.6
+# Seconds that a killed process holds a server.
+LEASE = 0.8
 # Steps take a second: one that takes this long waits for something that does not come.
 _LONGEST = 300.0
 # How likely the application, and a search, come before a call to the store.
@@ -61,7 +66,7 @@ class Job:
     """Steps to do, one after the other, and where to die on the way."""
 
     kind: str
-    place: str
+    address: str
     upgrade: str
     plan: str
     answer: str
@@ -131,7 +136,7 @@ def filled(migration: Migration) -> list[int]:
     out: list[int] = []
     for rows in store.stream([STATE]):
         states = zip(rows[store.id].to_pylist(), rows[STATE].to_pylist(), strict=True)
-        out += [key for key, state in states if state == FILLED]
+        out += [int(key) for key, state in states if state == FILLED]
     return out
 
 
@@ -143,15 +148,23 @@ def work(told: dict[str, Any]) -> None:
     def say(**told: Any) -> None:
         os.write(answer, json.dumps({**told, "time": time.monotonic()}).encode() + b"\n")
 
+    if job.kind == "milvus-server":
+        # A killed process holds its lease until that runs out.
+        from crossfade.stores.milvus import state as milvus
+
+        milvus.LEASE_SECONDS, milvus.SETTLE_SECONDS = LEASE, 1.5
     at = ""
     turn = None if job.turns is None else _turn(job, job.turns, lambda: at)
     acts = Acts(say, job.die_in, job.die_at, job.when, turn if job.count else None)
+    if job.kind == "chroma":
+        # A killed process holds its lease until that runs out.
+        state.LEASE_SECONDS = LEASE
     try:
-        migration = Migration(job.place, job.upgrade)
+        migration = Migration(job.address, job.upgrade)
         if job.count:
             acts.watch(job.kind)
         elif turn is not None:
-            take_turns(lambda: turn(0))
+            take_turns(job.kind, lambda: turn(0))
         for name in job.steps:
             at = name
             acts.begin(name)
@@ -174,9 +187,10 @@ def work(told: dict[str, Any]) -> None:
 
 def _turn(job: Job, turns: Turns, step: Callable[[], str]) -> Callable[[int], None]:
     """What happens before an act."""
-    # Files refuse nothing, so old vectors may come when all is done; and Qdrant has no way to end
-    # old vectors and look at the last that came in one step.
-    quiet = {*turns.quiet, *(("finish",) if job.kind in ("parquet", "qdrant") else ())}
+    # Files refuse nothing, so old vectors may come when all is done; Qdrant and Chroma have no way
+    # to end old vectors and look at the last that came in one step.
+    silent = job.kind in ("parquet", "faiss", "qdrant", "qdrant-edge", "chroma")
+    quiet = {*turns.quiet, *(("finish",) if silent else ())}
     if turns.socket:
 
         def elsewhere(number: int) -> None:
@@ -196,14 +210,14 @@ def _turn(job: Job, turns: Turns, step: Callable[[], str]) -> Callable[[int], No
             act = search = number % turns.every == 0
         if act and step() not in quiet:
             if not application:
-                table = open_table(job.kind, job.place)
+                table = open_table(job.kind, job.address)
                 spared, seed = set(turns.texts), list(turns.seed)
                 application.append(Application(table, Path(turns.log), spared, seed, turns.after))
             application[0].act(turns.mode)
         if search and step() not in ("", "start"):
             if not searching:
                 log, seed = Path(turns.searches), list(turns.seed)
-                searching.append(Searching(job.place, job.upgrade, turns.texts, log, seed))
+                searching.append(Searching(job.address, job.upgrade, turns.texts, log, seed))
             searching[0].once()
 
     return here

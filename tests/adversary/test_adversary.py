@@ -11,7 +11,7 @@ from tests.adversary.rounds import kill_at_random
 from tests.adversary.summary import Summary
 from tests.adversary.world import Harness
 
-KILLS, POINTS = 10, 10
+KILLS, POINTS = 5, 5
 ROWS = 40
 
 
@@ -29,7 +29,7 @@ def summary(harness) -> Summary:
 
 
 class ShortForm:
-    """Ten kills at random, and a crash before and after ten acts of a migration."""
+    """Five kills at random, and a crash before and after five acts of a migration."""
 
     kind: str
 
@@ -61,3 +61,11 @@ class TestParquet(ShortForm):
 
 class TestQdrant(ShortForm):
     kind = "qdrant"
+
+
+class TestSqlite(ShortForm):
+    kind = "sqlite"
+
+
+class TestFaiss(ShortForm):
+    kind = "faiss"

@@ -20,9 +20,9 @@ from tests.adversary.history import Content, History, Log
 from tests.adversary.maps import Maps
 from tests.adversary.nursery import Child, Nursery
 from tests.adversary.searching import Searching, read_searches
-from tests.adversary.steps import Event, Job, Outcome, Turns, run
+from tests.adversary.steps import LEASE, Event, Job, Outcome, Turns, run
 from tests.adversary.summary import Summary
-from tests.adversary.tables import Table, open_table
+from tests.adversary.tables import IN_PROCESS, Table, open_table
 
 # Rows that nobody touches, for the searches.
 _SPARED = 8
@@ -45,7 +45,16 @@ class Harness:
             from tests.adversary.server import Server
 
             self.server = Server(memory())
-        self.apart = kind != "qdrant"
+        if kind == "milvus-server":
+            from examples.milvus_server import Server as Milvus
+
+            self.server = Milvus(memory(), quick=True)
+        self.chroma: Any = None
+        if kind == "chroma":
+            from tests.stores.chroma.server import Server as Chroma
+
+            self.chroma = Chroma(memory())
+        self.apart = kind not in IN_PROCESS
         """Whether application and searches have processes of their own."""
         self.nursery = Nursery(self.folder / "nursery")
         self._beside: dict[str, Child] = {}
@@ -67,6 +76,8 @@ class Harness:
         self.nursery.close()
         if self.server is not None:
             self.server.stop()
+        if self.chroma is not None:
+            self.chroma.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @contextmanager
@@ -105,11 +116,17 @@ class World:
         self.folder.mkdir()
         self.log, self.searches = self.folder / "log", self.folder / "searches"
         self.plan = Path(shutil.copytree(harness.plan, self.folder / "plan"))
-        self.place = {
+        self.address = {
             "lancedb": str(self.folder / "db" / "items.lance"),
             "pgvector": f"{harness.server and harness.server.url}#items_{number}",
             "parquet": str(self.folder / "items"),
             "qdrant": f"qdrant:{self.folder / 'qdrant'}#items",
+            "faiss": f"faiss:{self.folder / 'items' / 'items.index'}",
+            "sqlite": f"sqlite:{self.folder / 'sqlite' / 'shop.db'}#items",
+            "milvus": f"milvus:{self.folder / 'milvus.db'}#items",
+            "milvus-server": f"{harness.server and harness.server.url}#items_{number}",
+            "qdrant-edge": f"qdrant-edge:{self.folder / 'shard'}",
+            "chroma": f"{harness.chroma and harness.chroma.url}#items-{number}",
         }[harness.kind]
         texts = [f"row {key} of {seed}" for key in range(harness.rows)]
         old = models.old(texts)
@@ -131,7 +148,7 @@ class World:
         """From now on the application and the searches are there."""
         self._begun = True
         if self.harness.apart:
-            told = {"place": self.place, "seed": self._lot}
+            told = {"place": self.address, "seed": self._lot}
             self.harness.ask(
                 "application",
                 "begin",
@@ -165,7 +182,8 @@ class World:
         midst of it nobody can tell those that the application has taken away since, nor lift again
         a row whose text has changed, and its users are told so (docs/reliability.md).
         """
-        return "with vectors" if self.harness.kind == "qdrant" and self._finishing else "all"
+        here = self.harness.kind in ("qdrant", "qdrant-edge")
+        return "with vectors" if here and self._finishing else "all"
 
     def act(self, times: int) -> None:
         """The application does something now, while nobody migrates."""
@@ -173,7 +191,7 @@ class World:
         if self.harness.apart:
             self.harness.ask("application", "act", times=times, mode=mode)
             return
-        table = open_table(self.harness.kind, self.place)
+        table = open_table(self.harness.kind, self.address)
         spared = set(self.texts)
         here = Application(table, self.log, spared, self._lot, self.after)
         for _ in range(times):
@@ -186,7 +204,7 @@ class World:
             self.harness.ask("searching", "all")
             return
         upgrade = str(self.harness.upgrade)
-        here = Searching(self.place, upgrade, self.texts, self.searches, self._lot)
+        here = Searching(self.address, upgrade, self.texts, self.searches, self._lot)
         here.all()
         here.close()
 
@@ -200,6 +218,9 @@ class World:
         """Steps of the migration, in a process that is killed after so many seconds."""
         job = self._job(*names, **more)
         out = run(self.harness.nursery, job, kill_after=kill_after, events=events)
+        if self.harness.kind in ("chroma", "milvus-server") and out.how == "killed":
+            # Its lease runs out.
+            time.sleep(LEASE)
         self._finishing = self._finishing or (out.how == "killed" and out.at == "finish")
         return out
 
@@ -223,7 +244,7 @@ class World:
         more.pop("quiet", None)
         return Job(
             self.harness.kind,
-            self.place,
+            self.address,
             str(self.harness.upgrade),
             str(self.plan),
             str(self.folder / "answer"),
@@ -261,7 +282,7 @@ class World:
             checker = Checker(table, history, self.harness.maps)
             if ending == "finished":
                 untouched = {key for key, row in history.rows.items() if not row.touched}
-                late = self.switched if self.harness.kind == "parquet" else None
+                late = self.switched if self.harness.kind in ("parquet", "faiss") else None
                 end = Finished(self._claimed & untouched, late)
                 found = checker.finished(end)
             else:
@@ -304,7 +325,7 @@ class World:
         if self._table is not None:
             self._table.close()
         if self.harness.server is not None:
-            self.harness.server.drop(self.place.partition("#")[2])
+            self.harness.server.drop(self.address.partition("#")[2])
         shutil.rmtree(self.folder)
 
     def _leave(self) -> None:
@@ -317,15 +338,18 @@ class World:
     def _opened(self) -> Iterator[Table]:
         """The table in this process; kept open, but where only one process may have it."""
         if not self.harness.apart:
-            table = open_table(self.harness.kind, self.place)
+            table = open_table(self.harness.kind, self.address)
             try:
                 yield table
             finally:
                 table.close()
             return
         if self._table is None:
-            self._table = open_table(self.harness.kind, self.place)
+            self._table = open_table(self.harness.kind, self.address)
         yield self._table
 
 
-_KNOWN = {"log", "searches", "plan", "answer", "db", "items", "qdrant"}
+_KNOWN = {"log", "searches", "plan", "answer", "db", "items", "qdrant", "sqlite", "milvus.db"}
+_KNOWN |= {f".milvus.db.crossfade.items.{what}" for what in ("json", "lock")}
+# What stays beside a shard: the journal, the lock, and of a killed process what it had to keep.
+_KNOWN |= {"shard", *(f".shard.crossfade.{what}" for what in ("json", "lock", "config"))}

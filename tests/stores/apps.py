@@ -34,7 +34,7 @@ class LanceApp:
         import lancedb
 
         self.database = lancedb.connect(folder / "db")
-        self.place = str(folder / "db" / "items.lance")
+        self.address = str(folder / "db" / "items.lance")
 
     def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
         self.database.create_table("items", _table(ids, bodies, kinds, old))
@@ -72,7 +72,7 @@ class PostgresApp:
         from tests.stores.postgres import fresh_database
 
         self.url = fresh_database()
-        self.place = f"{self.url}#items"
+        self.address = f"{self.url}#items"
 
     def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
         kind = "bigint" if isinstance(ids[0], int) else "text"
@@ -128,7 +128,7 @@ class ParquetApp:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "items"
         self.folder.mkdir(parents=True)
-        self.place = str(self.folder)
+        self.address = str(self.folder)
 
     def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
         table = _table(ids, bodies, kinds, old)
@@ -186,7 +186,7 @@ class QdrantApp:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "qdrant"
         self.client = local_client(self.folder)
-        self.place = f"qdrant:{self.folder}#items"
+        self.address = f"qdrant:{self.folder}#items"
 
     def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
         params = models.VectorParams(size=old.shape[1], distance=models.Distance.COSINE)
@@ -221,6 +221,91 @@ class QdrantApp:
 
     def close(self) -> None:
         release(self.folder)
+
+
+class MilvusApp:
+    """A user of milvus-lite, where all of a process share one server."""
+
+    text_ids, unit_length = TEXT_IDS, False
+
+    def __init__(self, folder: Path) -> None:
+        from crossfade.stores.milvus.client import local_client
+
+        self.file = folder / "milvus.db"
+        self.client = local_client(self.file)
+        self.address = f"milvus:{self.file}#items"
+
+    def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
+        create_in_milvus(self.client, "items", ids, old.shape[1])
+        self.insert(ids, bodies, kinds, old)
+
+    def insert(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
+        rows = zip(ids, bodies, kinds, old.astype(np.float32), strict=True)
+        told = [{"id": k, "body": b, "kind": n, "vector": v} for k, b, n, v in rows]
+        self.client.upsert("items", told)
+
+    def change(self, key: Any, body: str, old: np.ndarray) -> None:
+        kind = self._rows([key])[0]["kind"]
+        self.insert([key], [body], [kind], old[None])
+
+    def empty(self, key: Any) -> None:
+        """Milvus wants a vector of every row: one that says nothing."""
+        row = self._rows([key])[0]
+        self.client.upsert("items", [{**row, "vector": np.zeros(len(row["vector"]), np.float32)}])
+
+    def delete(self, key: Any) -> None:
+        self.client.delete("items", ids=[key])
+
+    def old(self) -> dict[Any, np.ndarray]:
+        found = self.client.query("items", filter="kind >= 0", consistency_level="Strong")
+        return {row["id"]: np.array(row["vector"], np.float32) for row in found}
+
+    def close(self) -> None:
+        from crossfade.stores.milvus.client import release
+
+        release(self.file, self.client)
+
+    def _rows(self, ids: list) -> list:
+        return self.client.get("items", ids=ids, consistency_level="Strong")
+
+
+class MilvusServerApp(MilvusApp):
+    """The same on a server, the one of the test session."""
+
+    def __init__(self, folder: Path) -> None:
+        from pymilvus import MilvusClient
+        from tests.stores.milvus_server import session_server
+
+        server = session_server()
+        self.client = MilvusClient(uri=server.uri)
+        for name in self.client.list_collections():
+            if name != "crossfade_state":
+                self.client.drop_collection(name)
+        self.address = f"{server.url}#items"
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def create_in_milvus(
+    client: Any, name: str, ids: list, dim: int, metric: str = "COSINE", **more: Any
+) -> None:
+    """An empty collection of id, body, kind and vector, indexed and loaded."""
+    from pymilvus import DataType
+
+    schema = client.create_schema(auto_id=False, **more)
+    if isinstance(ids[0], int):
+        schema.add_field("id", DataType.INT64, is_primary=True)
+    else:
+        schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=100)
+    schema.add_field("body", DataType.VARCHAR, max_length=1000)
+    schema.add_field("kind", DataType.INT64)
+    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
+    index = client.prepare_index_params()
+    index.add_index("vector", index_type="FLAT", metric_type=metric)
+    client.create_collection(name, schema=schema, consistency_level="Strong")
+    client.create_index(name, index, sync=False)
+    client.load_collection(name)
 
 
 def _table(ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> pa.Table:

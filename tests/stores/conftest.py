@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from tests.stores.apps import LanceApp, ParquetApp, PostgresApp, QdrantApp
+from tests.stores.sqlite.app import SqliteApp
 
 APPS = {
     "lancedb": LanceApp,
     "parquet": ParquetApp,
     "pgvector": PostgresApp,
     "qdrant": QdrantApp,
+    "sqlite": SqliteApp,
 }
 
 

@@ -9,6 +9,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.fragment import write_fragments
 
 from crossfade.errors import StoreError
 from crossfade.files.arrow import to_arrow
@@ -126,6 +127,36 @@ def test_a_row_that_comes_between_the_last_look_and_the_drop_is_mended(store, mo
 
     monkeypatch.setattr(module.LanceStore, "_settle", late)
     store.promote("crossfade_vector", ["crossfade_state"], columns=COLUMNS, work=work)
+    check(store, ROWS + 1)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_row_that_was_being_appended_while_the_column_went_has_its_vector(
+    store, monkeypatch, killed
+):
+    """Lance takes an append that was begun before the swap and ends after the drop."""
+    handle = lance.dataset(store.name)
+    begun = write_fragments(table([7777]), handle, mode="append")
+    gather = module.LanceStore._gather
+
+    def ended(self, *arguments):
+        append = lance.LanceOperation.Append(begun)
+        lance.LanceDataset.commit(store.name, append, read_version=handle.version)
+        assert lance.dataset(store.name).to_table()["vector"].null_count == 1
+        if killed:
+            raise KeyboardInterrupt
+        return gather(self, *arguments)
+
+    def promote() -> None:
+        again = open_store(store.name)
+        again.promote("crossfade_vector", ["crossfade_state"], columns=COLUMNS, work=work)
+
+    monkeypatch.setattr(module.LanceStore, "_gather", ended)
+    if killed:
+        with pytest.raises(KeyboardInterrupt):
+            promote()
+        monkeypatch.setattr(module.LanceStore, "_gather", gather)
+    promote()
     check(store, ROWS + 1)
 
 

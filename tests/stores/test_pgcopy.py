@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.stores.postgres import fresh_database
 
 from crossfade.files.arrow import to_arrow
-from crossfade.stores.postgres.copy import encode, gathered, scattered
+from crossfade.stores.postgres.copy import encode, scattered
+from crossfade.stores.postgres.statements import gathered
 from crossfade.stores.rows import matrix
 
 KINDS = ("integer", "text", "number", "boolean", "vector")

@@ -40,7 +40,7 @@ class ToyApp:
 
     def __init__(self, folder):
         self.path = folder / "items.parquet"
-        self.place = f"toy:{self.path}#items"
+        self.address = f"toy:{self.path}#items"
 
     def create(self, ids, bodies, kinds, old):
         pq.write_table(_table(ids, bodies, kinds, old), self.path)
@@ -91,10 +91,10 @@ def test_a_migration_runs_on_it(tmp_path, installed):
     Upgrade(solver="closed_form").fit(old[:200], new[:200]).save(tmp_path / "up")
     app = ToyApp(tmp_path)
     app.create(list(range(300)), [f"text {i}" for i in range(300)], [0] * 300, old)
-    with closing(Migration(app.place, tmp_path / "up")) as migration:
+    with closing(Migration(app.address, tmp_path / "up")) as migration:
         migration.start(force=True)
         migration.forward()
-        searcher = Searcher(app.place, Upgrade.load(tmp_path / "up"))
+        searcher = Searcher(app.address, Upgrade.load(tmp_path / "up"))
         assert [searcher.search(new[i], 1)[0].id for i in (3, 40, 250)] == [3, 40, 250]
         assert migration.verify().passed
         migration.finish(force=True)

@@ -8,12 +8,23 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from crossfade.asking import DEFAULT, Asking, Weights
+from crossfade.asking import DEFAULT, AskedFrom, Asking, Weights, asking_at
+from crossfade.distance import Distance
 from crossfade.errors import BadInput, StoreError
-from crossfade.journal.transitions import LIFTED, LIFTING, OVER, Stage, Step, allowed, refusal
-from crossfade.stores import Metric, Store
+from crossfade.journal.transitions import (
+    LIFTED,
+    LIFTING,
+    OVER,
+    Stage,
+    Step,
+    allowed,
+    ended,
+    refusal,
+    running,
+)
+from crossfade.stores import Store
 
 KEY = "migration"
 # The last so many events are kept: enough to see what happened, bounded whatever happens.
@@ -66,6 +77,19 @@ class Proof(BaseModel):
     version: str | None
 
 
+class LiveQuality(BaseModel):
+    """What a `verify` has measured through the store, in percent: new queries, old ones, and the
+    95 % interval of their difference; `share` of the rows were filled then."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    at: str
+    share: float
+    queries: int
+    new: dict[str, float]
+    old: dict[str, float]
+    difference: dict[str, tuple[float, float]]
+
+
 class Journal(BaseModel):
     """The state of a migration; each change of it is written before the act it announces."""
 
@@ -81,12 +105,17 @@ class Journal(BaseModel):
     id: str
     vector: str
     source: str | None
-    metric: Metric
+    distance: Distance = Field(validation_alias=AliasChoices("distance", "metric"))
+    """`metric` in journals of before."""
     shared_dim: int
     space: Literal["new", "shared"] = "shared"
     """The coordinates in which the shared column is written."""
     asking: Asking | None = None
     """How the plan says to ask; None without one, and then both models are, where both can be."""
+    asked: AskedFrom = ()
+    """From which share on in which way, where the plan does not ask in one way throughout."""
+    lift: float = 1.0
+    """The share of F(old) in what a row stores before it is filled; 0 is the old vector as is."""
     weights: Weights = DEFAULT
     """What each voice counts where both models are asked."""
     alone_from: float | None = None
@@ -98,6 +127,8 @@ class Journal(BaseModel):
     cursor: int | str | None = None
     verified: Proof | None = None
     """None once anything was written since."""
+    measured: LiveQuality | None = None
+    """By the last `verify` that was given queries."""
     counts: dict[str, int] | None = None
     """Rows by state when `finish` began: afterwards the store does not know any more."""
     backfill: Backfill | None = None
@@ -109,6 +140,15 @@ class Journal(BaseModel):
     def share(self) -> float | None:
         """How much of the gallery the plan wants filled; None if no plan is known."""
         return self.planned if self.backfill is None else self.backfill.planned
+
+    @property
+    def asks_by_share(self) -> bool:
+        """Whether how to ask depends on how much is filled."""
+        return len(self.asked) > 1
+
+    def asking_at(self, share: float) -> Asking | None:
+        """How the plan says to ask where this share is filled; None without a plan."""
+        return asking_at(self.asked, share) if self.asked else self.asking
 
     @property
     def lifted(self) -> bool:
@@ -125,9 +165,36 @@ class Journal(BaseModel):
         """Whether the migration has ended, one way or the other."""
         return self.stage in OVER
 
+    @property
+    def finishing(self) -> bool:
+        """Whether the columns are changing places."""
+        return self.within("finish")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the application's own column holds what was the shared one."""
+        return self.after_step("finish")
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether what was written is going, or gone: the old vectors are all there is to ask."""
+        return self.within("rollback") or self.after_step("rollback")
+
+    def allows(self, step: Step) -> bool:
+        """Whether `step` may be taken in this stage."""
+        return self.stage in allowed(step)
+
+    def within(self, step: Step) -> bool:
+        """Whether `step` has begun and not come to its end, killed perhaps."""
+        return self.stage == running(step)
+
+    def after_step(self, step: Step) -> bool:
+        """Whether `step` has come to its end, and no other has begun."""
+        return self.stage == ended(step)
+
     def require(self, step: Step, where: object) -> None:
         """Raise unless `step` may be taken in this stage of the store at `where`."""
-        if self.stage in allowed(step):
+        if self.allows(step):
             return
         raise BadInput(
             refusal(step, self.stage),
@@ -142,7 +209,7 @@ class Journal(BaseModel):
 
         >>> from datetime import datetime
         >>> fields = dict(stage="started", upgrade="ab", upgrade_folder="up", old_model="",
-        ...     new_model="", id="id", vector="v", source=None, metric="cosine", shared_dim=3)
+        ...     new_model="", id="id", vector="v", source=None, distance="cosine", shared_dim=3)
         >>> Journal(**fields).after("all rows lifted", stage="forward").events[-1].what
         'all rows lifted'
         """

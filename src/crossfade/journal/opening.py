@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput, MissingExtra
 from crossfade.journal.journal import KEY, Journal, load_journal, read_journal
-from crossfade.stores import Metric, Store, open_store
+from crossfade.stores import Store, open_store
 from crossfade.stores.registry import address_of, kept_value
 
-_NAMES = ("id", "vector", "metric")
+_NAMES = ("id", "vector", "distance")
 
 
 def open_migrating(
-    place: str | Path,
+    address: str | Path,
     *,
     id: str | None = None,
     vector: str | None = None,
-    metric: Metric | None = None,
+    distance: Distance | None = None,
 ) -> Store:
     """Open a store with the columns its migration has written down.
 
@@ -33,18 +36,18 @@ def open_migrating(
     >>> open_migrating(path).vector
     'vector'
     """
-    asked: dict[str, Any] = {"id": id, "vector": vector, "metric": metric}
+    asked: dict[str, Any] = {"id": id, "vector": vector, "distance": distance}
     given = {name: value for name, value in asked.items() if value is not None}
     try:
-        store = open_store(place, **given)
+        store = open_store(address, **given)
     except MissingExtra:
         raise
     except BadInput:
         # Its columns cannot be told, or are not what they were: the journal may know them.
-        text = kept_value(place, KEY)
+        text = kept_value(address, KEY)
         if text is None:
             raise
-        return _by(read_journal(text, address_of(place).name), place, given)
+        return _by(read_journal(text, address_of(address).name), address, given)
     try:
         journal = load_journal(store)
         if journal is None or _fits(store, journal, given):
@@ -53,7 +56,15 @@ def open_migrating(
         store.close()
         raise
     store.close()
-    return _by(journal, place, given)
+    return _by(journal, address, given)
+
+
+def describe_store(address: str | Path) -> dict[str, Any]:
+    """What the store says of itself, and where its migration stands."""
+    with closing(open_migrating(address)) as store:
+        journal = load_journal(store)
+        stage = None if journal is None else journal.stage
+        return asdict(store.describe()) | {"migration": stage}
 
 
 def check_columns(
@@ -84,20 +95,20 @@ def _columns(store: Store) -> dict[str, Any]:
 def _fits(store: Store, journal: Journal, given: dict[str, Any]) -> bool:
     """Whether the store was opened as the journal says; rolled back, it is its own again."""
     check_columns(journal, store.name, given)
-    return journal.stage == "rolled back" or _columns(store) == _wanted(journal, given)
+    return journal.after_step("rollback") or _columns(store) == _wanted(journal, given)
 
 
 def _wanted(journal: Journal, given: dict[str, Any]) -> dict[str, Any]:
     return {name: getattr(journal, name) for name in _NAMES} | given
 
 
-def _by(journal: Journal, place: str | Path, given: dict[str, Any]) -> Store:
-    check_columns(journal, address_of(place).name, given)
+def _by(journal: Journal, address: str | Path, given: dict[str, Any]) -> Store:
+    check_columns(journal, address_of(address).name, given)
     wanted = _wanted(journal, given)
     try:
-        return open_store(place, **wanted)
+        return open_store(address, **wanted)
     except BadInput:
-        if journal.stage != "finished":
+        if not journal.after_step("finish"):
             raise
         # The application has made other columns since.
-        return open_store(place, **given)
+        return open_store(address, **given)

@@ -11,12 +11,14 @@ new vectors need B for as long as it is asked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crossfade.backfill.blend import blend
 from crossfade.backfill.plan import Plan
 from crossfade.maps import Affine, Map, Mlp, Orthogonal
 from crossfade.maps.directed import Directed
@@ -32,28 +34,47 @@ def space_of(upgrade: Upgrade) -> Space:
     return "new" if turned and upgrade.shared_dim_ == upgrade.new_dim_ else "shared"
 
 
+def new_as_asked(upgrade: Upgrade, space: Space) -> Callable[[ArrayLike], Float]:
+    """What makes of new vectors, rows or one, those that a column in this space is asked with."""
+    return upgrade.backward_.unmapped if space == "new" else upgrade.backward
+
+
 @dataclass(frozen=True, eq=False)
 class SharedColumn:
     """What goes into the shared column, and what it is asked with."""
 
-    lift: Directed
-    """Old vectors, as lifted rows hold them and as they are asked with."""
-    ask: Directed
+    forward: Directed
+    """F, in the column's coordinates."""
+    ask: Callable[[ArrayLike], Float]
     """New vectors, as filled rows hold them and as they are asked with."""
     turn: Float | None
     """B⁻¹, where the column is in the new model's space."""
+    as_is: Callable[[ArrayLike], Float]
+    """Old vectors as they sit in the shared space."""
+    share: float = 1.0
+    """Of F(old) in what lifted rows hold; the rest is the old vector as it is."""
 
     @classmethod
-    def of(cls, upgrade: Upgrade, space: Space) -> SharedColumn:
+    def of(cls, upgrade: Upgrade, space: Space, lift: float = 1.0) -> SharedColumn:
         if space == "shared":
-            return cls(upgrade.forward_, upgrade.backward_, None)
+            asked = new_as_asked(upgrade, space)
+            return cls(upgrade.forward_, asked, None, upgrade.in_shared_space, lift)
         undo = np.ascontiguousarray(upgrade.backward_.map.tensors()["weight"].T)
-        same = Orthogonal(np.eye(upgrade.new_dim_, dtype=np.float32))
-        return cls(
-            replace(upgrade.forward_, map=_followed(upgrade.forward_.map, undo)),
-            replace(upgrade.backward_, map=same),
-            undo,
-        )
+        forward = replace(upgrade.forward_, map=_followed(upgrade.forward_.map, undo))
+        asked = new_as_asked(upgrade, space)
+        return cls(forward, asked, undo, upgrade.in_shared_space, lift)
+
+    def lift(self, old: ArrayLike) -> Float:
+        """Old vectors (rows, d), or one (d,), as lifted rows hold them: F(old), or a mixture of it
+        and the old vector as it is."""
+        if self.share == 1:
+            return self.forward(old)
+        rows = np.atleast_2d(np.asarray(old))
+        placed = self.as_is(rows)
+        if self.turn is not None:
+            placed = placed @ self.turn.T
+        mixed = blend(self.forward(rows), placed, self.share)
+        return mixed if np.ndim(old) == 2 else mixed[0]
 
     def fill(
         self, plan: Plan, new: ArrayLike, old: ArrayLike, places: NDArray[np.int64], rows: int
@@ -62,7 +83,7 @@ class SharedColumn:
         if self.turn is not None and plan.quiet is not None:
             direction = np.asarray(self.turn @ plan.quiet.direction, np.float32)
             plan = replace(plan, quiet=replace(plan.quiet, direction=direction))
-        return plan.stored(self.ask(new), self.lift(old), places, rows)
+        return plan.stored(self.ask(new), self.forward(old), places, rows)
 
 
 def _followed(first: Map, turn: Float) -> Map:

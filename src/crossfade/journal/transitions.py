@@ -73,6 +73,25 @@ def allowed(step: Step) -> tuple[Stage, ...]:
     return tuple(stage for one in TRANSITIONS if one.step == step for stage in one.begins)
 
 
+def running(step: Step) -> Stage | None:
+    """The stage that a step is in until it ends; None where it leaves none of its own.
+
+    >>> running("finish"), running("verify")
+    ('finishing', None)
+    """
+    found = (one.during for one in TRANSITIONS if one.step == step and one.during != one.ends)
+    return next(found, None)
+
+
+def ended(step: Step) -> Stage | None:
+    """The stage that a step leads to; None where it leads nowhere.
+
+    >>> ended("finish"), ended("verify")
+    ('finished', None)
+    """
+    return next((one.ends for one in TRANSITIONS if one.step == step and one.ends), None)
+
+
 def refusal(step: Step, stage: Stage) -> str:
     """
     >>> refusal("backfill", "started")

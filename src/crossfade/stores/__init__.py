@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from crossfade.stores.contract import (
-    METRICS,
     TOKEN,
     Column,
+    Compared,
     Description,
     Hit,
     Id,
-    Metric,
+    Joinable,
     Obstacle,
     Store,
+    TwoSided,
     WholeColumns,
 )
 from crossfade.stores.names import Range
 from crossfade.stores.registry import StoreKind, open_store
 
 __all__ = [
-    "METRICS",
     "TOKEN",
     "Column",
+    "Compared",
     "Description",
     "Hit",
     "Id",
-    "Metric",
+    "Joinable",
     "Obstacle",
     "Range",
     "Store",
     "StoreKind",
+    "TwoSided",
     "WholeColumns",
     "open_store",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -45,7 +46,7 @@ class Url:
     scheme: str
     user: str
     password: str | None
-    place: str
+    host: str
     query: str
     table: str
 
@@ -56,8 +57,8 @@ class Url:
         end = _end_of_credentials(rest)
         user, colon, password = rest[: max(0, end)].partition(":")
         rest, _, table = _cut_last(rest[end + 1 :], "#")
-        place, _, query = rest.partition("?")
-        return cls(scheme, user, password if colon else None, place, query, table)
+        host, _, query = rest.partition("?")
+        return cls(scheme, user, password if colon else None, host, query, table)
 
     @property
     def settings(self) -> list[tuple[str, str]]:
@@ -68,7 +69,7 @@ class Url:
     @property
     def has_host(self) -> bool:
         """Whether what stands in the place of hosts are some, with their ports."""
-        return all(map(_HOST.fullmatch, self.place.partition("/")[0].split(",")))
+        return all(map(_HOST.fullmatch, self.host.partition("/")[0].split(",")))
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -83,17 +84,17 @@ class Url:
         secret = "" if self.password is None else f":{_quoted(self.password)}"
         who = f"{_quoted(self.user)}{secret}@" if self.user or secret else ""
         query = f"?{self.query}" if self.query else ""
-        return f"{self.scheme}://{who}{self.place}{query}"
+        return f"{self.scheme}://{who}{self.host}{query}"
 
     def shown(self) -> str:
         """The address with the table, without what must not be told."""
         # What is no host might be a part of a password.
-        place = self.place if self.has_host else "…"
+        host = self.host if self.has_host else "…"
         user = f"{_quoted(self.user)}@" if self.user else ""
         kept = [(n, value) for n, value in self.settings if n in _SHOWN and "@" not in value]
         query = f"?{'&'.join(map('='.join, kept))}" if kept else ""
         table = f"#{self.table}" if self.table else ""
-        return f"{self.scheme}://{user}{place}{query}{table}"
+        return f"{self.scheme}://{user}{host}{query}{table}"
 
 
 def safe_name(url: str) -> str:
@@ -134,10 +135,16 @@ def _cut_last(text: str, mark: str) -> tuple[str, str, str]:
     return text.rpartition(mark) if mark in text else (text, "", "")
 
 
-def url_and_table(text: str, what: str, written: str, local: bool) -> tuple[str, str]:
+def url_and_table(
+    text: str,
+    what: str,
+    written: str,
+    local: bool,
+    tables: Callable[[str], list[str]] | None = None,
+) -> tuple[str, str]:
     """The address, and the table or collection that it names; a `local` one may be a folder.
 
-    `written` is how such an address is written.
+    `written` is how such an address is written; `tables` lists what it could name.
     """
     try:
         text.encode()
@@ -156,7 +163,8 @@ def url_and_table(text: str, what: str, written: str, local: bool) -> tuple[str,
             )
         url, table = parts.written(), parts.table
     if not table:
-        raise BadInput(
-            f"names no {what}", where=safe_name(text), step=f"add #{what.upper()} to the address"
-        )
+        step = f"add #{what.upper()} to the address"
+        if tables is not None:
+            step += f": there are {', '.join(tables(url)) or 'none'}"
+        raise BadInput(f"names no {what}", where=safe_name(text), step=step)
     return url, table

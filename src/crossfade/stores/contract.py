@@ -12,7 +12,7 @@ touch rows that changed in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -21,12 +21,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crossfade.distance import Distance
+
 Id = int | str
-Metric = Literal["cosine", "l2", "dot"]
-METRICS: tuple[Metric, ...] = ("cosine", "l2", "dot")
 Where = Mapping[str, Any]
 Work = Callable[[pa.RecordBatch], pa.RecordBatch | None]
 """Is shown rows as `Store.stream` gives them; makes what `Store.write` takes, of some of them."""
+Change = Callable[[str | None, float], str | None]
+"""Makes of a value, and of the time in seconds, what is to be there instead."""
 
 TOKEN = "crossfade_token"  # noqa: S105  (a version of a row, not a secret)
 ROWS = 10_000
@@ -62,7 +64,7 @@ class Description:
     id_type: Literal["integer", "text"]
     vector: str
     dim: int
-    metric: Metric
+    distance: Distance
     columns: tuple[str, ...]
     added: tuple[str, ...]
     indexed: tuple[str, ...]
@@ -78,11 +80,29 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Hit:
-    """One result of a search: a higher score is nearer, whatever the metric."""
+    """One result of a search: a higher score is nearer, whatever the distance."""
 
     id: Id
     score: float
     values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Rows that either of two searches found, with what each query says of each of them.
+
+    `old` and `backward` are similarities by a row's old vector, `shared` by its shared one, as
+    scores of hits are; NaN where there is no such vector. `vectors` (rows, d) are the old vectors,
+    zeros where there is none. `states` is what the rows' column tells.
+    The scores of the hits themselves say nothing yet.
+    """
+
+    hits: list[Hit]
+    old: NDArray[np.float64]
+    backward: NDArray[np.float64]
+    shared: NDArray[np.float64]
+    vectors: NDArray[np.float32]
+    states: list[str | None]
 
 
 class Store(Protocol):
@@ -93,10 +113,10 @@ class Store(Protocol):
     """How messages call it; holds no secret."""
     id: str
     vector: str
-    metric: Metric
+    distance: Distance
 
     def describe(self) -> Description:
-        """Counts, dimension, metric and columns, as they are now."""
+        """Counts, dimension, distance and columns, as they are now."""
         ...
 
     def stream(
@@ -244,4 +264,75 @@ class WholeColumns(Store, Protocol):
         change meanwhile may be shown twice, or left as they are. What was yielded stays, whenever
         it is stopped; what is left is done by calling it again.
         """
+        ...
+
+
+Spread = Callable[[Callable[[Any], Any], Sequence[Any]], Generator[Any, None, None]]
+"""Has a function called with each of some parts by others, and gives what it made, in any order."""
+
+
+@runtime_checkable
+class SpreadColumns(Store, Protocol):
+    """A store whose added columns others can write, each a part of the table, for it to commit."""
+
+    def write_spread(
+        self, columns: Sequence[str], work: Work, spread: Spread, *, size: int = ROWS
+    ) -> Generator[tuple[int, int], None, None]:
+        """As `WholeColumns.write_all`, with `work` done wherever `spread` has it done.
+
+        Yields after each part how many rows were shown and how many written.
+        """
+        ...
+
+
+@runtime_checkable
+class TwoSided(Store, Protocol):
+    """A store that asks two models at once, and compares what it finds with both queries."""
+
+    def search_both(
+        self,
+        old: NDArray[np.float32],
+        backward: NDArray[np.float32],
+        shared: NDArray[np.float32] | None,
+        *,
+        column: str,
+        state: str,
+        k: int,
+        where: Where | None = None,
+        columns: Sequence[str] = (),
+    ) -> Compared:
+        """The `k` rows nearest to `old` by the old vectors, and the `k` nearest to `shared` by an
+        added column; without `shared`, the `k` nearest to `backward` by the old vectors instead.
+
+        What `search` finds for either, first the one's, then what the other adds, each in the order
+        of its ranks. Rows are compared with all queries exactly. `state` is an added text column.
+        """
+        ...
+
+
+@runtime_checkable
+class Joinable(Store, Protocol):
+    """A store that several processes may fill at a time: each of them a worker, with a mark.
+
+    Who may do what is kept in values of the store, and agreed on by `change`.
+    """
+
+    def change(self, key: str, change: Change) -> str | None:
+        """Put in the place of a value what `change` makes of it, as one step; gives what is there.
+
+        The time that `change` is told is one for all workers: the server's, where it tells it.
+        After a lost answer, or if another was quicker, `change` is asked again, of what is there
+        then: it must see for itself whether its work is done.
+        """
+        ...
+
+    def join(self, mark: str) -> AbstractContextManager[None]:
+        """Hold the store as one of its workers; `StoreBusy` if another process holds it alone.
+
+        A process that dies lets go.
+        """
+        ...
+
+    def disown(self, mark: str) -> None:
+        """Let a worker that is believed dead write nothing any more, should it wake up."""
         ...

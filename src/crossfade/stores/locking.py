@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from crossfade.errors import StoreBusy, StoreError
 
@@ -19,21 +19,22 @@ def folder_lock(path: Path, name: str) -> Iterator[None]:
     >>> with folder_lock(Path(tempfile.mkdtemp()) / "lock", "items"):
     ...     pass
     """
+    # The system's own lock (flock where there is one) on a file that stays: it is gone with the
+    # process that has it, and other versions of this package ask for the same.
+    lock = FileLock(path, mode=0o644, thread_local=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise held_by_other(name) from None
     except OSError as error:
         raise StoreError(
             f"cannot be written to ({error.strerror})", where=name, step="check its permissions"
         ) from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise held_by_other(name) from None
         yield
     finally:
-        os.close(handle)
+        lock.release()
 
 
 def held_by_other(name: str) -> StoreBusy:

@@ -15,13 +15,26 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from crossfade.distance import Distance, check_distance
 from crossfade.errors import BadInput
+from crossfade.files import list_arrays, split_name
 from crossfade.files.guards import reading
+from crossfade.remote import is_remote, to_path
 from crossfade.stores.address import Address, url_and_table
-from crossfade.stores.contract import METRICS, Metric, Store
+from crossfade.stores.contract import Store
 
 GROUP = "crossfade.stores"
-BUILT_IN = ("lance", "postgres", "qdrant", "parquet")
+BUILT_IN = (
+    "lance",
+    "postgres",
+    "qdrant",
+    "qdrant_edge",
+    "chroma",
+    "milvus",
+    "sqlite",
+    "faiss",
+    "parquet",
+)
 
 
 @dataclass(frozen=True)
@@ -39,11 +52,13 @@ class StoreKind:
     kept: Callable[[Address, str], str | None]
     schemes: tuple[str, ...] = ()
     table: str = "table"
-    """What an address with a scheme names behind its #."""
+    """What an address with a scheme names behind its #; empty where there is nothing to name."""
     local: bool = False
     """Whether behind the scheme may be a folder, without //."""
     owns: Callable[[Path], bool] | None = None
     """Whether a path without a scheme is one of these."""
+    tables: Callable[[str], list[str]] | None = None
+    """What tables there are at an address that names none, for the message that asks for one."""
 
 
 def kinds() -> Iterator[StoreKind]:
@@ -89,7 +104,7 @@ def forms(some: Iterable[StoreKind]) -> str:
     return f"{', '.join(most)}, or {last}"
 
 
-def address_of(place: str | Path) -> Address:
+def address_of(address: str | Path) -> Address:
     """
     >>> address_of("postgresql://db/shop#items")
     Address(kind='pgvector', at='postgresql://db/shop', table='items')
@@ -101,17 +116,22 @@ def address_of(place: str | Path) -> Address:
     >>> address_of("postgresql://app:p@ss/w#rd[@db/shop#items").at
     'postgresql://app:p%40ss%2Fw%23rd%5B@db/shop'
     """
-    text = str(place)
+    text = str(address)
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise BadInput("the address holds a control character", step=f"name {forms(kinds())}")
     scheme = text.split(":", 1)[0] if ":" in text else ""
+    # A single letter is a drive.
+    scheme = scheme if len(scheme) > 1 else ""
     for kind in kinds() if scheme else ():
         if scheme in kind.schemes:
-            return Address(kind.name, *url_and_table(text, kind.table, kind.written, kind.local))
-    if scheme and "//" in text:
+            if not kind.table:
+                return Address(kind.name, text)
+            parts = url_and_table(text, kind.table, kind.written, kind.local, kind.tables)
+            return Address(kind.name, *parts)
+    if scheme and "//" in text and not is_remote(text):
         raise BadInput(f"a store of kind {scheme!r} is not known", step=f"name {forms(kinds())}")
     folder, _, table = text.rpartition("#") if "#" in text else (text, "", "")
-    path = Path(folder) / f"{table}.lance" if table else Path(folder)
+    path = to_path(folder) / f"{table}.lance" if table else to_path(folder)
     with reading(path):
         for kind in kinds():
             if kind.owns is not None and kind.owns(path):
@@ -120,15 +140,15 @@ def address_of(place: str | Path) -> Address:
 
 
 def open_store(
-    place: str | Path,
+    address: str | Path,
     *,
     id: str | None = None,
     vector: str | None = None,
-    metric: Metric | None = None,
+    distance: Distance | None = None,
 ) -> Store:
-    """The store at `place`.
+    """The store at `address`.
 
-    `id` and `vector` name its columns where they cannot be told, `metric` how its vectors are
+    `id` and `vector` name its columns where they cannot be told, `distance` how its vectors are
     compared where no index says so (cosine by default).
 
     >>> import lance, pyarrow as pa, tempfile
@@ -139,15 +159,14 @@ def open_store(
     >>> store.describe().rows, store.describe().dim
     (1, 2)
     """
-    if metric is not None and metric not in METRICS:
-        raise BadInput(f"there is no metric {metric!r}", step=f"use one of {', '.join(METRICS)}")
-    named: dict[str, Any] = {"id": id, "vector": vector, "metric": metric}
-    where = address_of(place)
+    by = None if distance is None else check_distance(distance)
+    named: dict[str, Any] = {"id": id, "vector": vector, "distance": by}
+    where = address_of(address)
     return _kind(where).open(where, **named)
 
 
-def kept_value(place: str | Path, key: str) -> str | None:
-    """What `get(key)` of the store at `place` gives, by its address alone.
+def kept_value(address: str | Path, key: str) -> str | None:
+    """What `get(key)` of the store at `address` gives, by its address alone.
 
     >>> import lance, pyarrow as pa, tempfile
     >>> path = Path(tempfile.mkdtemp()) / "items.lance"
@@ -157,9 +176,23 @@ def kept_value(place: str | Path, key: str) -> str | None:
     >>> kept_value(path, "stage")
     'started'
     """
-    where = address_of(place)
+    where = address_of(address)
     return _kind(where).kept(where, key)
 
 
 def _kind(where: Address) -> StoreKind:
     return next(kind for kind in kinds() if kind.name == where.kind)
+
+
+def is_store(what: str) -> bool:
+    """Whether this names a store: an address, a LanceDB table that is no pairs file, or a folder
+    of Parquet files."""
+    path = to_path(what)
+    with reading(path):
+        there = path.exists()
+    if not there and ("#" in what or ":" in what.split("/", 1)[0]):
+        return split_name(what)[1] is None
+    if path.suffix == ".lance" and path.is_dir():
+        names = {array.name for array in list_arrays(path)}
+        return not {"old", "new"} <= names
+    return path.is_dir() and any(path.glob("*.parquet"))

@@ -74,8 +74,10 @@ def in_order(table: pa.Table, id_column: str, ids: Sequence[Id]) -> pa.RecordBat
     >>> in_order(table, "id", [3, 9, 1])["x"].to_pylist()
     ['c', 'a']
     """
-    place = {key: row for row, key in enumerate(table[id_column].to_pylist())}
-    return one_batch(table.take(pa.array([place[key] for key in ids if key in place], pa.int64())))
+    row_of = {key: row for row, key in enumerate(table[id_column].to_pylist())}
+    return one_batch(
+        table.take(pa.array([row_of[key] for key in ids if key in row_of], pa.int64()))
+    )
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -88,24 +90,24 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     )
 
 
-def score(metric: str, distance: float) -> float:
+def score(by: str, distance: float) -> float:
     """A distance as a similarity: cosine, inner product, or minus the squared distance.
 
     >>> score("cosine", 0.25), score("l2", 2.0)
     (0.75, -2.0)
     """
-    return -distance if metric == "l2" else 1.0 - distance
+    return -distance if by == "l2" else 1.0 - distance
 
 
-def similarities(metric: str, rows: NDArray[np.float32], query: NDArray[np.float32]) -> Any:
+def similarities(distance: str, rows: NDArray[np.float32], query: NDArray[np.float32]) -> Any:
     """Scores of all rows for one query, for stores that search by brute force.
 
     >>> similarities("cosine", np.array([[2.0, 0.0]], "f4"), np.array([1.0, 0.0], "f4")).tolist()
     [1.0]
     """
-    if metric == "dot":
+    if distance == "dot":
         return rows @ query
-    if metric == "l2":
+    if distance == "l2":
         return -np.square(rows - query).sum(axis=1)
     lengths = np.linalg.norm(rows, axis=1) * max(float(np.linalg.norm(query)), 1e-30)
     return rows @ query / np.maximum(lengths, 1e-30)

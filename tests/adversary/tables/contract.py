@@ -33,6 +33,8 @@ class Table(Protocol):
     """Whether the store may keep vectors at length one."""
     transactions: bool
     """Whether two rows can be changed at once."""
+    zero_is_none: bool
+    """Whether a row without a vector is kept as one of zeros."""
 
     def create(self, rows: Mapping[int, Content], *, indexed: bool) -> None: ...
     def insert(self, key: int, content: Content) -> None: ...

@@ -24,6 +24,7 @@ class LanceTable:
     """Opens the table anew for every operation, as many services do for every request."""
 
     unit_length, transactions = False, False
+    zero_is_none = False
 
     def __init__(self, place: str) -> None:
         self._path = Path(place)

@@ -28,6 +28,7 @@ class ParquetTable:
     """Looks at the folder for every operation."""
 
     unit_length, transactions = False, False
+    zero_is_none = False
 
     def __init__(self, place: str) -> None:
         self._folder = Path(place)

@@ -17,6 +17,7 @@ class PostgresTable:
     """One connection, opened again when the server ended it."""
 
     unit_length, transactions = False, True
+    zero_is_none = False
 
     def __init__(self, place: str) -> None:
         self._url, _, self._name = place.partition("#")

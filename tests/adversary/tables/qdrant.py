@@ -21,6 +21,7 @@ class QdrantTable:
     """Shares the process's client, as the documentation tells applications to."""
 
     unit_length, transactions = True, False
+    zero_is_none = False
 
     def __init__(self, place: str) -> None:
         self._folder = Path(place.removeprefix("qdrant:").partition("#")[0])

@@ -45,4 +45,4 @@ def rows(ids, seed, **more) -> pa.RecordBatch:
 
 
 def deltas(app) -> list[Path]:
-    return sorted((Path(app.place) / "_crossfade").glob("*.parquet"))
+    return sorted((Path(app.address) / "_crossfade").glob("*.parquet"))

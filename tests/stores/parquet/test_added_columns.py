@@ -20,7 +20,7 @@ from crossfade.stores.rows import matrix
 def test_a_file_replaced_after_its_promotion_is_left_alone(app, monkeypatch):
     from crossfade.stores.parquet import store as parquet
 
-    store = open_store(app.place)
+    store = open_store(app.address)
     store.add_columns(ADDED)
     store.write(rows(range(ROWS), 3))
     monkeypatch.setattr(
@@ -30,18 +30,18 @@ def test_a_file_replaced_after_its_promotion_is_left_alone(app, monkeypatch):
         store.promote("crossfade_vector", [], columns=(), work=idle)
     monkeypatch.undo()
     app.change(7, "mine", np.full(SHARED, 9.0, np.float32))
-    open_store(app.place).promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
+    open_store(app.address).promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)
     np.testing.assert_array_equal(app.old()[7], np.full(SHARED, 9.0))
     np.testing.assert_array_equal(app.old()[8], shared([8], 3)[0])
 
 
 def test_promoting_keeps_types_metadata_and_compression(app):
-    path = Path(app.place) / "part-0.parquet"
+    path = Path(app.address) / "part-0.parquet"
     table = pq.read_table(path)
     lists = table["vector"].cast(pa.list_(pa.float64()))
     table = table.set_column(3, "vector", lists).replace_schema_metadata({"owner": "shop"})
     pq.write_table(table, path, compression="zstd", row_group_size=7)
-    store = open_store(app.place)
+    store = open_store(app.address)
     assert store.describe().dim == DIM
     store.add_columns(ADDED)
     store.write(rows(range(0, ROWS, 2), 3))
@@ -56,19 +56,23 @@ def test_promoting_keeps_types_metadata_and_compression(app):
 
 
 def test_the_base_files_are_not_touched_before_promoting(app):
-    marks = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in Path(app.place).glob("*.parquet")}
-    store = open_store(app.place)
+    marks = {
+        p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in Path(app.address).glob("*.parquet")
+    }
+    store = open_store(app.address)
     store.add_columns(ADDED)
     for seed in range(FAN + 1):
         store.write(rows(range(ROWS), seed))
     store.drop_columns(NAMES)
-    after = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in Path(app.place).glob("*.parquet")}
+    after = {
+        p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in Path(app.address).glob("*.parquet")
+    }
     assert after == marks
     assert deltas(app) == []
 
 
 def test_merging_keeps_what_was_written_last(app):
-    store = open_store(app.place)
+    store = open_store(app.address)
     store.add_columns(ADDED)
     rng = np.random.default_rng(4)
     expected: dict[int, int] = {}
@@ -78,7 +82,7 @@ def test_merging_keeps_what_was_written_last(app):
         expected.update(dict.fromkeys(ids, seed))
     assert len(deltas(app)) < FAN
     # One store that saw every merge, and one that sees the result.
-    for found in (store, open_store(app.place)):
+    for found in (store, open_store(app.address)):
         back = found.read(sorted(expected), NAMES)
         assert back["crossfade_state"].to_pylist() == [str(expected[i]) for i in sorted(expected)]
         np.testing.assert_array_equal(
@@ -88,7 +92,7 @@ def test_merging_keeps_what_was_written_last(app):
 
 
 def test_another_process_sees_what_is_written(app):
-    writer, reader = open_store(app.place), open_store(app.place)
+    writer, reader = open_store(app.address), open_store(app.address)
     writer.add_columns(ADDED)
     for seed in range(1, FAN + 3):
         writer.write(rows([5], seed))
@@ -96,7 +100,7 @@ def test_another_process_sees_what_is_written(app):
 
 
 def test_a_column_that_is_dropped_and_added_again_is_empty(app):
-    store = open_store(app.place)
+    store = open_store(app.address)
     store.add_columns(ADDED)
     store.write(rows(range(ROWS), 1))
     store.drop_columns(["crossfade_state"])
@@ -107,7 +111,7 @@ def test_a_column_that_is_dropped_and_added_again_is_empty(app):
 
 
 def test_a_damaged_delta_is_named_and_can_be_deleted(app):
-    store = open_store(app.place)
+    store = open_store(app.address)
     store.add_columns(ADDED)
     store.write(rows(range(ROWS), 1))
     store.write(rows(range(10), 2))

@@ -19,7 +19,7 @@ import numpy as np
 from pathlib import Path
 from tests.stores.apps import ParquetApp
 app = ParquetApp.__new__(ParquetApp)
-app.folder, app.place = Path(sys.argv[1]), sys.argv[1]
+app.folder, app.address = Path(sys.argv[1]), sys.argv[1]
 print("begun", flush=True)
 while True:
     app.change(50, "changed", np.ones(4, np.float32))
@@ -27,12 +27,12 @@ while True:
     (app.folder / app._find(1000)[0]).unlink()
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", script, app.place], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, app.address], stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        store = open_store(app.place)
+        store = open_store(app.address)
         for _ in range(20):
             ids = [k for b in store.stream(["vector"], size=30) for k in b["id"].to_pylist()]
             assert [k for k in ids if k != 1000] == list(range(ROWS))
@@ -46,7 +46,7 @@ while True:
 def test_a_file_replaced_while_a_batch_is_written_is_noticed(app, monkeypatch):
     from crossfade.stores.parquet import delta as parquet_delta
 
-    store = open_store(app.place)
+    store = open_store(app.address)
     store.add_columns(ADDED)
     batch = store.read([0, 60], ["vector"])
     real, changed = parquet_delta._writer, []
@@ -66,7 +66,7 @@ def test_a_file_replaced_while_a_batch_is_written_is_noticed(app, monkeypatch):
 
 def test_a_row_group_is_read_only_where_rows_of_it_are_wanted(app):
     # Ids against the order of rows: the order of the answer is that of the question.
-    store = open_store(app.place)
+    store = open_store(app.address)
     wanted = [119, 0, 60, 59, 61]
     batch = store.read(wanted, ["body"])
     assert batch["id"].to_pylist() == wanted

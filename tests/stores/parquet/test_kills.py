@@ -52,11 +52,11 @@ for seed in itertools.count(seed + 1):
 def test_kills_while_writing_and_merging_leave_whole_batches(app):
     merged = 0
     for seconds in np.random.default_rng(5).uniform(0, 0.4, size=8):
-        killed_after(WRITER, app.place, seconds)
-        store = open_store(app.place)
+        killed_after(WRITER, app.address, seconds)
+        store = open_store(app.address)
         with store.lock():
             pass
-        assert not list((Path(app.place) / "_crossfade").glob(".*.tmp-*"))
+        assert not list((Path(app.address) / "_crossfade").glob(".*.tmp-*"))
         back = store.read(range(ROWS), NAMES)
         assert len(back) == ROWS
         states = back["crossfade_state"].to_pylist()
@@ -100,18 +100,18 @@ def test_a_kill_at_any_step_of_promoting_can_be_followed_by_another_try(tmp_path
         app = ParquetApp(tmp_path / str(steps))
         old = np.ones((40, DIM), np.float32)
         app.create(list(range(40)), [f"text {i}" for i in range(40)], [0] * 40, old)
-        paths = sorted(Path(app.place).glob("*.parquet"))
+        paths = sorted(Path(app.address).glob("*.parquet"))
         groups = [pq.read_metadata(path).num_row_groups for path in paths]
-        store = open_store(app.place)
+        store = open_store(app.address)
         store.add_columns(ADDED)
         store.write(rows(range(40), 3))
-        ran = subprocess.run([sys.executable, "-c", PROMOTER, app.place, str(steps)])
-        again = open_store(app.place)
+        ran = subprocess.run([sys.executable, "-c", PROMOTER, app.address, str(steps)])
+        again = open_store(app.address)
         if steps:
             # Between the two tries the application adds a file that sorts before all others.
             pq.write_table(
                 pa.table({"id": [900], "vector": [[1.0] * SHARED], "body": ["late"], "kind": [0]}),
-                Path(app.place) / "a.parquet",
+                Path(app.address) / "a.parquet",
             )
         assert (
             again.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle)

@@ -37,7 +37,7 @@ def app(tmp_path):
 
 @pytest.fixture
 def store(app):
-    made = open_store(app.place)
+    made = open_store(app.address)
     made.add_columns(ADDED)
     made.write(rows(KEYS, 3))
     return made
@@ -112,7 +112,7 @@ def test_a_file_that_is_replaced_in_the_instant_of_the_change_is_not_lost(app, s
     found = vectors_of(app)
     assert sorted(found) == [*KEYS, 950]
     assert found[950].tolist() == [9.0] * SHARED
-    assert open_store(app.place).describe().added == ()
+    assert open_store(app.address).describe().added == ()
 
 
 @pytest.mark.parametrize("after", range(5))
@@ -135,7 +135,7 @@ def test_what_was_put_in_place_is_undone_to_the_last_byte(app, store, monkeypatc
     try:
         promote(store)
     except KeyboardInterrupt:
-        again = open_store(app.place)
+        again = open_store(app.address)
         again.withdraw("crossfade_vector")
         again.withdraw("crossfade_vector")
         assert [path.read_bytes() for path in paths] == before
@@ -181,4 +181,4 @@ def test_a_switch_is_not_undone_over_files_of_new_vectors(app, store, monkeypatc
         store.withdraw("crossfade_vector")
     promote(store, work=idle)
     assert vectors_of(app)[900].tolist() == [2.0] * SHARED
-    assert not (Path(app.place) / "_crossfade" / "old").exists()
+    assert not (Path(app.address) / "_crossfade" / "old").exists()

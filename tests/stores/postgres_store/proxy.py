@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from urllib.parse import parse_qs, quote, urlsplit
 
 
 class Proxy:
-    """Passes everything on, but for the answer to the `lose`-th COMMIT: there it hangs up."""
+    """Passes everything on, but for the answer to the `lose`-th COMMIT: there it hangs up.
+
+    The server has that COMMIT `late` seconds after the client was left alone.
+    """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         folder = parse_qs(parts.query)["host"][0]
         self.server = f"{folder}/.s.PGSQL.5432"
-        self.commits, self.lose = 0, -1
+        self.commits, self.lose, self.late = 0, -1, 0.0
         self._listening = socket.create_server(("127.0.0.1", 0))
         port = self._listening.getsockname()[1]
         user = quote(parts.username or "postgres")
@@ -45,6 +49,7 @@ class Proxy:
                     self.commits += 1
                     if self.commits == self.lose:
                         one.shutdown(socket.SHUT_RDWR)
+                        time.sleep(self.late)
                 other.sendall(data)
         for end in (one, other):
             with contextlib.suppress(OSError):

@@ -37,7 +37,7 @@ class Table:
 
     def __init__(self, url: str | None = None, name: str = "items") -> None:
         self.url, self.name = url or fresh_database(), name
-        self.place = f"{self.url}#{name}"
+        self.address = f"{self.url}#{name}"
 
     def create(
         self,

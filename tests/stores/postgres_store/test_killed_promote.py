@@ -137,8 +137,6 @@ def in_a_child(table: Table, last: int) -> bool:
     return code == 0
 
 
-# Of other stores that the same process has tested: nobody uses them in the child.
-@pytest.mark.filterwarnings("ignore:lance is not fork-safe")
 def test_killed_at_every_statement_it_is_done_again_or_withdrawn(url):
     n, withdrawn, gone = 0, 0, 0
     while True:
@@ -196,14 +194,15 @@ def test_connections_that_end_at_any_statement_are_made_again(url, monkeypatch):
     assert n > 50
 
 
-def test_answers_that_are_lost_do_not_count_twice(url):
-    """The server commits, and the client never hears of it."""
+@pytest.mark.parametrize("late", [0.0, 0.6])
+def test_answers_that_are_lost_do_not_count_twice(url, late):
+    """The server commits, at once or while it is tried again, and the client never hears of it."""
     n = 0
     while True:
         n += 1
-        table = fresh(url, f"a{n}")
+        table = fresh(url, f"a{n}_{bool(late):d}")
         before, proxy = schema(table), Proxy(url)
-        proxy.lose = n
+        proxy.lose, proxy.late = n, late
         promote(table, proxy.url)
         proxy.close()
         as_promoted(table)

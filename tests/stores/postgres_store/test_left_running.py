@@ -13,7 +13,7 @@ from tests.stores.postgres_store.table import Table, vectors
 _HOLDER = """
 import sys
 from crossfade.stores import open_store
-from crossfade.stores.postgres.connection import sql
+from crossfade.stores.postgres.driver import sql
 store = open_store(sys.argv[1])
 with store.lock():
     store._pool.execute(sql.SQL("CREATE TABLE left_behind AS SELECT 1 FROM pg_sleep(3600)"))
@@ -24,7 +24,7 @@ _RUNNING = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'CREATE TABLE
 def test_what_a_killed_process_left_running_is_ended_when_the_lock_is_taken():
     table = Table()
     table.create(vectors(5))
-    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, table.place])
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, table.address])
     while not table.run(_RUNNING)[0][0]:
         assert holder.poll() is None
         time.sleep(0.02)

@@ -150,7 +150,7 @@ def promote_begun(store) -> bool:
 
 def test_a_transaction_that_stays_is_named_in_the_end(small, monkeypatch):
     table, store = small
-    monkeypatch.setattr("crossfade.stores.postgres.promote._LOCK_PATIENCE", 1.0)
+    monkeypatch.setattr("crossfade.stores.postgres.exclusive._LOCK_PATIENCE", 1.0)
     with psycopg.connect(table.url) as reader:
         reader.execute("SELECT count(*) FROM items")
         pid = reader.info.backend_pid

@@ -10,7 +10,7 @@ from qdrant_client import models
 from crossfade.files.arrow import to_arrow
 from crossfade.stores import Column
 from crossfade.stores.qdrant import store as qdrant
-from crossfade.stores.qdrant.client import Place, local_client, release
+from crossfade.stores.qdrant.client import Database, local_client, release
 
 DIM, SHARED = 3, 4
 ADDED = (Column("crossfade_vector", "vector", SHARED), Column("crossfade_state", "text"))
@@ -34,11 +34,11 @@ def client(folder):
 def as_server(monkeypatch, folder):
     """Stores that take the local client for a server."""
 
-    class Kept(Place):
+    class Kept(Database):
         def close(self) -> None:
             release(folder)
 
-    def connect(url: str) -> Place:
+    def connect(url: str) -> Database:
         return Kept(local_client(folder), "qdrant://host:6333", None)
 
     monkeypatch.setattr(qdrant, "connect", connect)

@@ -7,12 +7,12 @@ import time
 import pytest
 
 from crossfade.errors import StoreError
-from crossfade.stores.qdrant.client import Place
+from crossfade.stores.qdrant.client import Database
 from crossfade.stores.qdrant.state import State
 
 
 def test_a_lease_is_held_by_one_and_runs_out_with_its_holder(folder, client):
-    place = Place(client, "qdrant://host", None)
+    place = Database(client, "qdrant://host", None)
     one, two = State(place, "items"), State(place, "items")
     other = State(place, "others")
     refused = pytest.raises(StoreError, match="another process is migrating")
@@ -28,7 +28,7 @@ def test_a_lease_is_held_by_one_and_runs_out_with_its_holder(folder, client):
 
 
 def test_a_lease_is_renewed_while_it_is_held(folder, client):
-    place = Place(client, "qdrant://host", None)
+    place = Database(client, "qdrant://host", None)
     with State(place, "items").lease(0.4):
         time.sleep(1.0)
         with pytest.raises(StoreError, match="another process"), State(place, "items").lease():
@@ -36,7 +36,7 @@ def test_a_lease_is_renewed_while_it_is_held(folder, client):
 
 
 def test_a_lease_that_was_lost_is_told(folder, client):
-    state = State(Place(client, "qdrant://host", None), "items")
+    state = State(Database(client, "qdrant://host", None), "items")
 
     def held():
         with state.lease(0.4):

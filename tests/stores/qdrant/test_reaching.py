@@ -98,12 +98,12 @@ def test_a_folder_that_another_process_has_open_is_refused(folder, client):
 def test_an_application_and_a_store_share_a_client(tmp_path):
     app = QdrantApp(tmp_path)
     app.create([1], ["a"], [0], np.ones((1, DIM), np.float32))
-    store = open_store(app.place)
+    store = open_store(app.address)
     app.close()
     assert store.describe().rows == 1
     store.close()
     store.close()
     # All let go, so the folder can be opened afresh.
-    again = open_store(app.place)
+    again = open_store(app.address)
     assert again.describe().rows == 1
     again.close()

@@ -20,7 +20,7 @@ NAMES = [column.name for column in ADDED]
 def test_scores_of_other_metrics(folder, client, distance, metric):
     vectors = fill(client, {"text": params(distance)}, name="text")
     store = open_store(f"qdrant:{folder}#items")
-    assert store.metric == metric
+    assert store.distance == metric
     query = np.array([0.5, -1.0, 2.0], np.float32)
     hits = store.search(query, column="text", k=6)
     scores = vectors @ query if metric == "dot" else -np.square(vectors - query).sum(axis=1)
@@ -34,7 +34,7 @@ def test_scores_of_other_metrics(folder, client, distance, metric):
 def test_a_metric_that_is_not_the_collection_s_is_refused(folder, client):
     fill(client, {"text": params()}, name="text")
     with pytest.raises(BadInput, match="compares by cosine, not by l2"):
-        open_store(f"qdrant:{folder}#items", metric="l2")
+        open_store(f"qdrant:{folder}#items", distance="l2")
     client.create_collection("other", vectors_config=params(models.Distance.MANHATTAN))
     with pytest.raises(BadInput, match="not known here"):
         open_store(f"qdrant:{folder}#other")

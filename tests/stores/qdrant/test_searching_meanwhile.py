@@ -25,7 +25,7 @@ def test_at_every_call_of_finish(tmp_path, monkeypatch):
     Upgrade(solver="closed_form").fit(models.old(texts), models.new(texts)).save(tmp_path / "up")
     own = texts_of(40)
     app.create(list(range(40)), own, [0] * 40, models.old(own))
-    migration = Migration(app.place, tmp_path / "up")
+    migration = Migration(app.address, tmp_path / "up")
     migration.start(source="body", force=True)
     migration.forward()
     searcher = migration.searcher(refresh=0)

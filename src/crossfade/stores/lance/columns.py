@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crossfade.stores.contract import TOKEN, Work
-from crossfade.stores.lance.fragments import is_conflict
+from crossfade.stores.contract import TOKEN, Spread, Work
+from crossfade.stores.lance.fragments import discard, in_use, is_conflict
+from crossfade.stores.lance.schema import translate_errors
 from crossfade.threads import ahead
 
 # Of one fragment; an application that writes to it all the time is met row by row instead.
@@ -63,11 +65,83 @@ def write_columns(
                 committed = _commit(dataset, fragment, file.name, names)
             finally:
                 if not committed:
-                    with suppress(OSError):
-                        file.unlink(missing_ok=True)
+                    discard(dataset.uri, folder, [file.name])
             if committed:
                 yield written
                 break
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a worker is told: which fragment of which version, and what to make of it."""
+
+    uri: str
+    version: int
+    id: str
+    names: tuple[str, ...]
+    read: tuple[str, ...]
+    work: Work
+    size: int
+    run: str
+
+    def __call__(self, number: int) -> dict[str, Any]:
+        """Write a file with the columns of a fragment; its name, rows shown and rows written."""
+        import lance
+
+        dataset = lance.dataset(self.uri, version=self.version)
+        # Who is taken for lost may still be at it: every attempt has a file of its own.
+        name = f"{self.run}{uuid.uuid4().hex}.lance"
+        shown = written = 0
+        with translate_errors(self.uri):
+            fragment: Any = dataset.get_fragment(number)
+            file = f"{self.uri}/data/{name}"
+            for some in _write(
+                file, dataset, fragment, self.id, self.names, self.read, self.work, self.size
+            ):
+                written += some
+            shown = fragment.count_rows()
+        return {"fragment": number, "file": name, "shown": shown, "written": written}
+
+
+def spread_columns(
+    now: Callable[[], Any],
+    remove: Callable[[str, set[str]], None],
+    id: str,
+    names: Sequence[str],
+    read: Sequence[str],
+    work: Work,
+    size: int,
+    spread: Spread,
+) -> Generator[tuple[int, int], None, None]:
+    """As `write_columns`, with the files written by others and committed here.
+
+    Yields for each fragment how many rows were shown and written. `remove` deletes the files whose
+    names begin so but for some: those of fragments that changed meanwhile, and of lost workers.
+    """
+    run = f"crossfade-{uuid.uuid4().hex}-"
+    used: set[str] = set()
+    try:
+        for attempt in range(_ATTEMPTS):
+            time.sleep(0.05 * attempt)
+            dataset = now()
+            todo = [
+                fragment.fragment_id
+                for fragment in dataset.get_fragments()
+                if not _has(dataset, fragment, names)
+            ]
+            task = _Task(
+                dataset.uri, dataset.version, id, tuple(names), tuple(read), work, size, run
+            )
+            with closing(spread(task, todo)) as turns:
+                for made in turns:
+                    fragment = dataset.get_fragment(made["fragment"])
+                    if _commit(dataset, fragment, made["file"], names):
+                        used.add(made["file"])
+                        yield made["shown"], made["written"]
+            if not todo:
+                return
+    finally:
+        remove(run, used)
 
 
 def _has(dataset: Any, fragment: Any, names: Sequence[str]) -> bool:
@@ -81,7 +155,7 @@ def _fields(dataset: Any, names: Sequence[str]) -> list[int]:
 
 
 def _write(
-    file: Path,
+    file: str | Path,
     dataset: Any,
     fragment: Any,
     id: str,
@@ -153,6 +227,8 @@ def _commit(dataset: Any, fragment: Any, file: str, names: Sequence[str]) -> boo
     try:
         lance.LanceDataset.commit(dataset.uri, update, read_version=dataset.version, max_retries=0)
     except (OSError, RuntimeError) as error:
+        if in_use(dataset.uri, [file]):
+            return True
         if is_conflict(error):
             return False
         raise

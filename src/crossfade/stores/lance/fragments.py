@@ -6,7 +6,12 @@ merged now and then, it stays as fast as it was.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+from crossfade.errors import StoreError
 
 # Few enough to be opened in no time; a table of some size has one for each so many rows anyway.
 FEW = 4
@@ -51,6 +56,25 @@ def enter_moved(dataset: Any, moved: int) -> bool:
             return False
         raise
     return True
+
+
+def in_use(uri: str, names: Collection[str]) -> set[str]:
+    """Those of some data files that the table has now.
+
+    Where an answer can be lost on its way, a commit that failed may have been done.
+    """
+    import lance
+
+    fragments = lance.dataset(uri).get_fragments()
+    there = {file.path for part in fragments for file in part.data_files()}
+    return there & set(names)
+
+
+def discard(uri: str, folder: Path, names: Collection[str]) -> None:
+    """Delete data files that were written in vain; one that may be in use stays."""
+    with suppress(OSError, RuntimeError, ValueError, StoreError):
+        for name in set(names) - in_use(uri, names) if names else ():
+            (folder / "data" / name).unlink(missing_ok=True)
 
 
 def is_conflict(error: Exception) -> bool:

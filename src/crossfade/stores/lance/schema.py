@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput, StoreError
 from crossfade.files.arrow import is_vector_type
-from crossfade.stores.contract import Column, Metric
+from crossfade.remote import is_remote, without_keys
+from crossfade.stores.contract import Column
 from crossfade.stores.names import PREFIX, check_name
 
 
@@ -59,10 +61,10 @@ def literal(value: Any) -> str:
 
 
 def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    return without_keys((str(error).splitlines() or [type(error).__name__])[0])[:300]
 
 
-class telling:
+class translate_errors:
     """Errors of Lance as ours, with the table's name."""
 
     def __init__(self, name: str) -> None:
@@ -73,13 +75,18 @@ class telling:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, (OSError, RuntimeError, ValueError, pa.ArrowInvalid)):
+            if is_remote(self.name):
+                # What it says may hold a key, and is not kept.
+                raise StoreError(
+                    first_line(error), where=self.name, step="check the keys and the network"
+                ) from None
             raise StoreError(
                 first_line(error), where=self.name, step="check its files and the disk"
             ) from error
 
 
 def statements(
-    id: str, vector: str, metric: Metric, columns: Sequence[Column], index_from: int
+    id: str, vector: str, distance: Distance, columns: Sequence[Column], index_from: int
 ) -> dict[str, list[str]]:
     """By step of a migration; the shared vectors are the first of the added columns."""
     names = ", ".join(c.name for c in columns)
@@ -90,7 +97,7 @@ def statements(
         "forward": [
             f"commit(LanceOperation.Update(...))  -- for each fragment a file with {names}",
             f"{merge}  -- for rows that came or changed meanwhile",
-            f"create_index({columns[0].name!r}, 'IVF_HNSW_SQ', metric={metric!r})"
+            f"create_index({columns[0].name!r}, 'IVF_HNSW_SQ', metric={distance!r})"
             f"  -- from {index_from:,} rows",
         ],
         "backfill": [

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,22 +25,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput, MissingExtra, StoreError
 from crossfade.files.arrow import is_vector_type
+from crossfade.remote import is_remote, to_path
 from crossfade.stores.contract import (
     ROWS,
     TOKEN,
     Column,
+    Compared,
     Description,
     Hit,
     Id,
-    Metric,
     Obstacle,
+    Spread,
     Where,
     Work,
 )
-from crossfade.stores.lance.columns import can_write_columns, write_columns
-from crossfade.stores.lance.fragments import SPARE, enter_moved, is_conflict, tidy
+from crossfade.stores.lance.columns import can_write_columns, spread_columns, write_columns
+from crossfade.stores.lance.fragments import SPARE, discard, enter_moved, is_conflict, tidy
 from crossfade.stores.lance.schema import (
     indexed,
     is_text,
@@ -48,15 +51,17 @@ from crossfade.stores.lance.schema import (
     literal,
     quoted,
     statements,
-    telling,
     the_id,
     the_vector,
+    translate_errors,
 )
+from crossfade.stores.lance.strays import Strays
 from crossfade.stores.lance.swap import Swap, last_swapped, swapped_in
 from crossfade.stores.lance.writes import write_batch
+from crossfade.stores.ledger import Ledger
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, Range, check_name, check_where
-from crossfade.stores.rows import in_order, one_batch, score
+from crossfade.stores.rows import in_order, matrix, one_batch, score, similarities
 from crossfade.stores.values import FileValues, beside
 
 # Below this many rows a scan is as fast as an index and exact.
@@ -67,7 +72,16 @@ _REFINE, _PARTITIONS = 2, 256
 # Of a table that an application writes old vectors to all the time.
 _PASSES = 100
 _TRIES = 20
+# Seconds that an append of others, begun before a column was dropped, is waited for.
+_UNDER_WAY = 0.3
 _NAMED = 10
+
+
+def ledger_of(path: Path) -> Ledger | None:
+    """What is kept of a table in an object store; it is next to it, and no table to LanceDB."""
+    if not is_remote(path):
+        return None
+    return Ledger(path.with_name(f".{path.name}.crossfade"), str(path))
 
 
 class LanceStore:
@@ -81,12 +95,13 @@ class LanceStore:
         *,
         id: str | None = None,
         vector: str | None = None,
-        metric: Metric | None = None,
+        distance: Distance | None = None,
     ) -> None:
-        self.path = Path(path)
-        self.name = str(path)
+        self.path = to_path(path)
+        self.name = str(self.path)
         self._moved = 0
-        self._values = FileValues(self._beside("json"))
+        self._ledger = ledger_of(self.path)
+        self._values = self._ledger or FileValues(self._beside("json"))
         if not (self.path / "_versions").is_dir():
             raise BadInput("is not a LanceDB table", where=path, step="name DIR/TABLE.lance")
         schema = self._now().schema
@@ -101,7 +116,7 @@ class LanceStore:
         self._text_ids = is_text(kind)
         if not is_vector_type(schema.field(self.vector).type):
             raise BadInput(f"{self.vector!r} holds no vectors", where=path, step=listed(schema))
-        self.metric: Metric = metric or self._index_metric() or "cosine"
+        self.distance: Distance = distance or self._index_distance() or "cosine"
 
     def describe(self) -> Description:
         dataset = self._now()
@@ -114,7 +129,7 @@ class LanceStore:
                 where=self.name,
                 step="make it a list of a fixed size",
             )
-        with telling(self.name):
+        with translate_errors(self.name):
             rows, covered = dataset.count_rows(), indexed(dataset)
         return Description(
             kind=self.kind,
@@ -124,7 +139,7 @@ class LanceStore:
             id_type="text" if self._text_ids else "integer",
             vector=self.vector,
             dim=kind.list_size,
-            metric=self.metric,
+            distance=self.distance,
             columns=tuple(n for n in names if not n.startswith(PREFIX)),
             added=tuple(n for n in names if n.startswith(PREFIX)),
             indexed=tuple(sorted(swap.shown(name) for name in covered)),
@@ -140,7 +155,7 @@ class LanceStore:
     ) -> Iterator[pa.RecordBatch]:
         dataset = self._now()
         nothing = None if missing is None else self._missing(dataset, missing)
-        with telling(self.name):
+        with translate_errors(self.name):
             found = dataset.to_table(columns=[self.id], filter=nothing)
         ids = found[self.id].combine_chunks()
         ids = ids.take(pc.sort_indices(ids))
@@ -179,9 +194,10 @@ class LanceStore:
     def write(self, rows: pa.RecordBatch) -> int:
         if not len(rows):
             return 0
+        self._check_lease()
         dataset = self._now()
         if TOKEN in rows.schema.names:
-            with telling(self.name):
+            with translate_errors(self.name):
                 dataset = dataset.checkout_version(rows[TOKEN][0].as_py())
             rows = rows.drop_columns([TOKEN])
         swap = swapped_in(dataset.schema, self.vector)
@@ -190,11 +206,11 @@ class LanceStore:
         rows = rows.set_column(
             rows.schema.get_field_index(self.id), self.id, rows[self.id].cast(key)
         )
-        with telling(self.name):
+        with translate_errors(self.name):
             written = write_batch(dataset, self.path, self.id, rows)
         self._tidy(SPARE)
         self._moved += written
-        with telling(self.name):
+        with translate_errors(self.name):
             if enter_moved(self._now(), self._moved):
                 self._moved = 0
         return written
@@ -215,12 +231,28 @@ class LanceStore:
         dataset = self._now()
         added = [name for name in dataset.schema.names if name.startswith(PREFIX)]
         if can_write_columns(dataset):
-            with telling(self.name):
+            with translate_errors(self.name):
                 yield from write_columns(self._now, self.path, self.id, added, columns, work, size)
+
+    def write_spread(
+        self, columns: Sequence[str], work: Work, spread: Spread, *, size: int = ROWS
+    ) -> Generator[tuple[int, int], None, None]:
+        dataset = self._now()
+        added = [name for name in dataset.schema.names if name.startswith(PREFIX)]
+        if can_write_columns(dataset):
+            with translate_errors(self.name):
+                yield from spread_columns(
+                    self._now, self._remove_files, self.id, added, columns, work, size, spread
+                )
+
+    def _remove_files(self, prefix: str, but: set[str]) -> None:
+        """Data files whose names begin so, but for those that the table has."""
+        written = {path.name for path in (self.path / "data").glob(f"{prefix}*")}
+        discard(str(self.path), self.path, written - but)
 
     def tally(self, column: str) -> dict[str | None, int]:
         dataset = self._now()
-        with telling(self.name):
+        with translate_errors(self.name):
             values = dataset.to_table(columns=[column])[column]
         return {v["values"]: v["counts"] for v in values.value_counts().to_pylist()}
 
@@ -234,7 +266,77 @@ class LanceStore:
         missing: str | None = None,
         columns: Sequence[str] = (),
     ) -> list[Hit]:
+        brought = [name for name in columns if name != self.id]
+        found = self._nearest(self._now(), query, column, k, where, missing, brought)
+        values = [column.to_pylist() for column in found.columns]
+        hits = []
+        for key, *row, distance in zip(*values, strict=True):
+            known = {self.id: key} | dict(zip(brought, row, strict=True))
+            along = {name: known[name] for name in columns}
+            hits.append(Hit(key, score(self.distance, distance), along))
+        return hits
+
+    def search_both(
+        self,
+        old: NDArray[np.float32],
+        backward: NDArray[np.float32],
+        shared: NDArray[np.float32] | None,
+        *,
+        column: str,
+        state: str,
+        k: int,
+        where: Where | None = None,
+        columns: Sequence[str] = (),
+    ) -> Compared:
         dataset = self._now()
+        lifted = shared is not None
+        needed = [self.vector, *([column, state] if lifted else []), *columns]
+        brought = [name for name in dict.fromkeys(needed) if name != self.id]
+        asked = [(old, self.vector), (shared, column) if lifted else (backward, self.vector)]
+        # Vectors come along as they lie in memory; to look rows up by id is to go through all ids.
+        parts = [self._nearest(dataset, q, name, k, where, None, brought) for q, name in asked]
+        names = [self.id, *brought, "_distance"]
+        found = pa.concat_tables(part.rename_columns(names) for part in parts)
+        first: dict[Id, int] = {}
+        for row, key in enumerate(found[self.id].to_pylist()):
+            first.setdefault(key, row)
+        found = found.take(pa.array(list(first.values()), pa.int64()))
+        kept = [found[name].to_pylist() for name in columns]
+        return Compared(
+            hits=[
+                Hit(key, 0.0, dict(zip(columns, (values[row] for values in kept), strict=True)))
+                for row, key in enumerate(first)
+            ],
+            old=self._compare(old, found[self.vector]),
+            backward=self._compare(backward, found[self.vector]),
+            shared=np.full(len(first), np.nan)
+            if shared is None
+            else self._compare(shared, found[column]),
+            vectors=matrix(found[self.vector])
+            if found[self.vector].null_count < len(first)
+            else np.zeros((len(first), len(old)), np.float32),
+            states=found[state].to_pylist() if lifted else [None] * len(first),
+        )
+
+    def _compare(self, query: NDArray[np.float32], column: pa.ChunkedArray) -> NDArray[np.float64]:
+        """Similarities; NaN where there is no vector."""
+        there = column.is_valid().to_numpy(zero_copy_only=False)
+        if not there.any():
+            return np.full(len(there), np.nan)
+        found = np.asarray(similarities(self.distance, matrix(column), query), np.float64)
+        return np.where(there, found, np.nan)
+
+    def _nearest(
+        self,
+        dataset: Any,
+        query: NDArray[np.float32] | None,
+        column: str,
+        k: int,
+        where: Where | None,
+        missing: str | None,
+        columns: Sequence[str],
+    ) -> pa.Table:
+        """The nearest rows as (id, *columns, _distance), under the names that the table has."""
         terms = []
         for name, values in check_where(where, tuple(dataset.schema.names)).items():
             if isinstance(values, Range):
@@ -252,36 +354,31 @@ class LanceStore:
             "q": np.asarray(query, np.float32),
             "k": k,
         }
-        nearest |= {"metric": self.metric, "refine_factor": _REFINE}
+        nearest |= {"metric": self.distance, "refine_factor": _REFINE}
         if terms:
             nearest["minimum_nprobes"] = _PARTITIONS
-        with telling(self.name):
-            found = dataset.scanner(
+        with translate_errors(self.name):
+            return dataset.scanner(
                 nearest=nearest,
                 # Rows without a vector are left out by the search itself.
                 filter=" AND ".join(terms) or None,
                 prefilter=True,
                 columns=[self.id, *(swap.kept(name) for name in columns), "_distance"],
             ).to_table()
-        values = [column.to_pylist() for column in found.columns]
-        return [
-            Hit(key, score(self.metric, distance), dict(zip(columns, row, strict=True)))
-            for key, *row, distance in zip(*values, strict=True)
-        ]
 
     def build_index(self, column: str) -> None:
         self._tidy()
         dataset = self._now()
         column = swapped_in(dataset.schema, self.vector).kept(column)
-        with telling(self.name):
+        with translate_errors(self.name):
             rows = dataset.count_rows(f"{quoted(column)} IS NOT NULL")
         if rows < _INDEX_FROM_ROWS:
             return
-        with telling(self.name):
+        with translate_errors(self.name):
             dataset.create_index(
                 column,
                 "IVF_HNSW_SQ",
-                metric=self.metric,
+                metric=self.distance,
                 num_partitions=max(1, round(math.sqrt(rows) / 32)),
                 replace=True,
             )
@@ -293,7 +390,7 @@ class LanceStore:
         return self.version()
 
     def duplicates(self) -> list[Id]:
-        with telling(self.name):
+        with translate_errors(self.name):
             ids = self._now().to_table(columns=[self.id])[self.id]
         counts = ids.value_counts()
         twice = counts.filter(pc.greater(counts.field("counts"), 1))
@@ -311,16 +408,27 @@ class LanceStore:
         if column in dataset.schema.names:
             swap = Swap(self.vector, column)
             renames = swap.renames()
-            self._alter(lambda dataset: dataset.alter_columns(*renames))
+
+            def exchange(dataset: Any) -> None:
+                # A first try whose answer was lost may have done it.
+                if swapped_in(dataset.schema, self.vector).column is None:
+                    dataset.alter_columns(*renames)
+
+            self._alter(exchange)
         if swap.column is None:
             # Killed behind the drop, perhaps: what came just before it is in the version before.
-            self._mend(last_swapped(self._now, self.path, Swap(self.vector, column)), columns, work)
+            last = last_swapped(self._now, self.path, Swap(self.vector, column))
+            self._mend(last, columns, work)
         else:
             seen = self._settle(columns, work)
             gone = [swap.aside, *(name for name in drop if name in dataset.schema.names)]
-            dataset = self._alter(lambda dataset: dataset.drop_columns(gone))
-            if dataset.version > seen + 1:
-                self._mend(dataset.version - 1, columns, work)
+            dataset = self._alter(
+                lambda dataset: dataset.drop_columns([n for n in gone if n in dataset.schema.names])
+            )
+            last = int(dataset.version) - 1
+            if last > seen:
+                self._mend(last, columns, work)
+        self._gather(last, columns, work)
         self._tidy()
         return self.vector
 
@@ -341,7 +449,12 @@ class LanceStore:
                 where=self.name,
                 step="finish, or delete these rows first",
             )
-        self._alter(lambda dataset: dataset.alter_columns(*swap.reversed()))
+
+        def back(dataset: Any) -> None:
+            if swapped_in(dataset.schema, self.vector).column is not None:
+                dataset.alter_columns(*swap.reversed())
+
+        self._alter(back)
 
     def _alter(self, act: Callable[[Any], object]) -> Any:
         """Change the columns of the table as it is now; again, if others wrote at the same time.
@@ -350,9 +463,10 @@ class LanceStore:
         """
         tried = 0
         while True:
+            self._check_lease()
             dataset = self._now()
             try:
-                with telling(self.name):
+                with translate_errors(self.name):
                     act(dataset)
                 return dataset
             except StoreError as error:
@@ -396,7 +510,7 @@ class LanceStore:
         before = self._now().checkout_version(version)
         swap = swapped_in(before.schema, self.vector)
         wanted = list(dict.fromkeys([self.id, *columns]))
-        with telling(self.name):
+        with translate_errors(self.name):
             for rows in before.to_batches(
                 columns=[swap.kept(name) for name in wanted], batch_size=ROWS
             ):
@@ -404,6 +518,26 @@ class LanceStore:
                 made = work(rows.rename_columns(wanted).append_column(TOKEN, token))
                 if made is not None:
                     self._replace(before, made.select([self.id, str(swap.column)]))
+
+    def _gather(self, version: int | None, columns: Sequence[str], work: Work) -> None:
+        """Give rows their vectors that were being appended while the old column went: for a
+        moment, until what was under way has ended."""
+        if version is None:
+            return
+        before = self._now().checkout_version(version)
+        strays, until = Strays(before, self.path, self.vector), time.monotonic() + _UNDER_WAY
+        wanted = list(dict.fromkeys([self.id, *columns]))
+        ended = False
+        while not ended:
+            ended, now = time.monotonic() >= until, self._now()
+            with translate_errors(self.name):
+                for rows in strays.find(now, wanted, ROWS):
+                    token = pa.array(np.full(len(rows), now.version, np.int64))
+                    made = work(rows.append_column(TOKEN, token))
+                    if made is not None:
+                        self._replace(before, made.select([self.id, str(strays.swap.column)]))
+            if not ended:
+                time.sleep(0.05)
 
     def _replace(self, before: Any, rows: pa.RecordBatch) -> None:
         """Set the vectors of rows that have the one they had before; others are the application's
@@ -430,12 +564,21 @@ class LanceStore:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
+        if self._ledger is not None:
+            with self._ledger.lease():
+                yield
+            return
         with folder_lock(self._beside("lock"), self.name):
-            self._values.clean()
+            FileValues(self._beside("json")).clean()
             yield
 
+    def _check_lease(self) -> None:
+        """Before anything is written: who has slept past its lease must not go on as if."""
+        if self._ledger is not None:
+            self._ledger.check()
+
     def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
-        return statements(self.id, self.vector, self.metric, columns, _INDEX_FROM_ROWS)
+        return statements(self.id, self.vector, self.distance, columns, _INDEX_FROM_ROWS)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -446,12 +589,12 @@ class LanceStore:
             import lance
         except ImportError as error:
             raise MissingExtra("pylance", extra="lance", need="a LanceDB store") from error
-        with telling(self.name):
+        with translate_errors(self.name):
             return lance.dataset(str(self.path))
 
     def _tidy(self, spare: int = 0) -> None:
         dataset = self._now()
-        with telling(self.name):
+        with translate_errors(self.name):
             tidy(dataset, spare)
 
     def _missing(self, dataset: Any, column: str) -> str:
@@ -461,7 +604,7 @@ class LanceStore:
         dataset = self._now()
         swap = swapped_in(dataset.schema, self.vector)
         wanted = list(dict.fromkeys([self.id, *columns]))
-        with telling(self.name):
+        with translate_errors(self.name):
             table = dataset.to_table(columns=[swap.kept(n) for n in wanted], filter=condition)
         table = table.rename_columns(wanted)
         return table.append_column(TOKEN, pa.array(np.full(len(table), dataset.version, np.int64)))
@@ -470,13 +613,13 @@ class LanceStore:
         """A file of ours next to the table, so that the table's own folder stays Lance's."""
         return beside(self.path, what)
 
-    def _index_metric(self) -> Metric | None:
+    def _index_distance(self) -> Distance | None:
         dataset = self._now()
-        with telling(self.name):
+        with translate_errors(self.name):
             for index in dataset.describe_indices():
                 if self.vector in index.field_names:
                     found = dataset.stats.index_stats(index.name)["indices"]
                     name = str(found[0].get("metric_type", "")) if found else ""
-                    known: dict[str, Metric] = {"cosine": "cosine", "l2": "l2", "dot": "dot"}
+                    known: dict[str, Distance] = {"cosine": "cosine", "l2": "l2", "dot": "dot"}
                     return known.get(name)
         return None

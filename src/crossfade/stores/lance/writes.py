@@ -8,13 +8,14 @@ only done where no index covers them, for an index forgets fragments that were w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from crossfade.stores.lance.fragments import is_conflict
+from crossfade.stores.lance.fragments import discard, in_use, is_conflict
 from crossfade.stores.lance.schema import indexed, literal, quoted
 
 # Old versions keep their files: all batches together write a column at most so many times.
@@ -70,11 +71,16 @@ def _in_place(dataset: Any, folder: Path, id: str, rows: pa.RecordBatch) -> int 
             )
         committed = True
     except (OSError, RuntimeError) as error:
-        if is_conflict(error):
+        committed = bool(in_use(dataset.uri, _files(updated) - before))
+        if not committed and is_conflict(error):
             return None
-        raise
+        if not committed:
+            raise
     finally:
         if not committed:
-            for name in {file.path for part in updated for file in part.files} - before:
-                (folder / "data" / name).unlink(missing_ok=True)
+            discard(dataset.uri, folder, _files(updated) - before)
     return len(there)
+
+
+def _files(fragments: Sequence[Any]) -> set[str]:
+    return {file.path for part in fragments for file in part.files}

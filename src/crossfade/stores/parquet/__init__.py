@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from crossfade.remote import to_path
 from crossfade.stores.address import Address
 from crossfade.stores.contract import Store
 from crossfade.stores.registry import StoreKind
@@ -18,9 +18,11 @@ def _open(where: Address, **named: Any) -> Store:
 
 
 def _kept(where: Address, key: str) -> str | None:
-    from crossfade.stores.parquet.store import VALUES
+    from crossfade.stores.parquet.store import VALUES, ledger_of
 
-    return FileValues(Path(where.at) / VALUES).get(key)
+    path = to_path(where.at)
+    ledger = ledger_of(path)
+    return FileValues(path / VALUES).get(key) if ledger is None else ledger.get(key)
 
 
 KIND = StoreKind(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossfade.errors import BadInput
+from crossfade.remote import RemotePath
 from crossfade.stores.contract import Id
 from crossfade.stores.parquet.rows import (
     Changed,
@@ -31,6 +33,7 @@ from crossfade.stores.rows import one_batch
 
 STEP = "copy or write it again, or move it out of the folder"
 _HANDLES = 256
+_SETTLED = 3.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,10 @@ class Snapshot:
     @contextmanager
     def held(self) -> Iterator[Snapshot]:
         """The same with its files held open: their rows stay, whatever happens to their names."""
+        if isinstance(self.files[0].path, RemotePath):
+            # An object cannot be held: that it was the same to the end is looked at after reading.
+            yield self
+            return
         with ExitStack() as stack:
             # Folders of thousands of files would be too many handles: the rest is opened by need.
             handles = [
@@ -146,6 +153,7 @@ class Base:
         self.id = id
         self._known: dict[Path, BaseFile] = {}
         self._last: Snapshot | None = None
+        self._marks: dict[str, tuple[tuple[int, int], Signature]] = {}
 
     def now(self) -> Snapshot:
         """The rows there are at this moment; only files that changed are read again."""
@@ -167,11 +175,7 @@ class Base:
 
     def _listed(self) -> Snapshot:
         found: dict[Path, BaseFile] = {}
-        for path in base_paths(self.folder):
-            try:
-                mark = signature(path)
-            except FileNotFoundError:
-                continue
+        for path, mark in self._signatures():
             known = self._known.get(path)
             same = known is not None and known.signature == mark
             found[path] = known if known is not None and same else self._load(path, mark)
@@ -180,6 +184,36 @@ class Base:
             self._known = found
             self._last = self._sorted(files)
         return self._last
+
+    def _signatures(self) -> Iterator[tuple[Path, Signature]]:
+        """The application's files, and what tells each from what it was."""
+        if isinstance(self.folder, RemotePath):
+            yield from self._listed_marks(self.folder)
+            return
+        for path in base_paths(self.folder):
+            try:
+                yield path, signature(path)
+            except FileNotFoundError:
+                continue
+
+    def _listed_marks(self, folder: RemotePath) -> Iterator[tuple[Path, Signature]]:
+        """With one request for all: a file's own mark is asked for when it is new, or so young that
+        it could be written again within the second that a listing tells."""
+        infos = {info.path: info for info in folder.listed()}
+        for path in base_paths(folder, [RemotePath(folder.scheme, name) for name in infos]):
+            info = infos[path.key]
+            listed = (info.mtime_ns or 0, info.size or 0)
+            known = self._marks.get(path.key)
+            if known is None or known[0] != listed:
+                try:
+                    mark = signature(path)
+                except FileNotFoundError:
+                    continue
+                if time.time() - listed[0] / 1e9 > _SETTLED:
+                    self._marks[path.key] = listed, mark
+            else:
+                mark = known[1]
+            yield path, mark
 
     def _load(self, path: Path, mark: Signature) -> BaseFile:
         with opened(path, mark, step=STEP) as handle:
@@ -219,18 +253,18 @@ class Base:
             if twice.any():
                 at = int(np.flatnonzero(twice)[0])
                 a, b = (files[n].path for n in snapshot.file_of(np.array([at, at + 1])))
-                place = f"{b.name} has it too" if a != b else "the file has it twice"
+                twice = f"{b.name} has it too" if a != b else "the file has it twice"
                 key: Id = ids[at].as_py()
                 raise BadInput(
-                    f"id {key!r}: {place}", where=a, step="keep one row of each id in the folder"
+                    f"id {key!r}: {twice}", where=a, step="keep one row of each id in the folder"
                 )
         return snapshot
 
 
-def base_paths(folder: Path) -> list[Path]:
+def base_paths(folder: Path, found: Iterable[Any] | None = None) -> list[Any]:
     """The files of the application; a name with a dot or an underscore first is none of them."""
     return sorted(
         path
-        for path in folder.iterdir()
+        for path in (folder.iterdir() if found is None else found)
         if path.suffix.lower() == ".parquet" and path.name[0] not in "._"
     )

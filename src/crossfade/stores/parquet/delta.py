@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from crossfade.stores.parquet.rows import (
 from crossfade.stores.values import damaged, read_kept
 
 FAN = 16
-_NAME = re.compile(r"(\d{8,})-(\d{8,})\.parquet")
+_NAME = re.compile(r"(\d{8,})-(\d{8,})(?:-[0-9a-f]{16})?\.parquet")
 _ID = "id"
 _STEP = "delete this file: its rows count as not written, and are written again"
 
@@ -96,8 +96,8 @@ class Live:
 
     def scan(self, column: Column, stored: str) -> Iterator[tuple[Rows, pa.Array]]:
         """One column as (places among `ids`, values), file by file."""
-        place = np.full(int(self.edges[-1]), -1, np.int64)
-        place[self.row] = np.arange(len(self.row))
+        among = np.full(int(self.edges[-1]), -1, np.int64)
+        among[self.row] = np.arange(len(self.row))
         with ExitStack() as stack:
             # All are held from the start, so that a merge meanwhile does not matter.
             held = [stack.enter_context(hold(d.path, d.signature)) for d in self.deltas]
@@ -106,14 +106,14 @@ class Live:
                     continue
                 with opened(delta.path, delta.signature, step=_STEP, held=raw) as handle:
                     for start, batch in scan(handle, [stored]):
-                        places = place[edge + start : edge + start + len(batch)]
+                        places = among[edge + start : edge + start + len(batch)]
                         live = places >= 0
                         values = batch[stored].filter(pa.array(live)).cast(column.arrow)
                         yield places[live], values
 
 
 class Sidecar:
-    """The folder `_crossfade`."""
+    """The folder `_crossfade` of a disk, where a name that is there is a batch that counts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -160,8 +160,8 @@ class Sidecar:
         known = self.columns()
         arrays = {known[name][1]: array for name, array in values.items()}
         table = pa.table({_ID: ids, **arrays})
-        number = max((_span(path)[1] for path in self._paths()), default=0) + 1
-        with replacing(self._path(number, number)) as temporary:
+        number = max((span(path)[1] for path in self._paths()), default=0) + 1
+        with self._adding(number, number) as temporary:
             with _writer(temporary, table.schema) as writer:
                 writer.write_table(table, row_group_size=8192)
             if not still():
@@ -181,7 +181,7 @@ class Sidecar:
             fields = [(_ID, live.ids.type), *((n, stored[n].arrow) for n in names)]
             schema = pa.schema(fields)
             with (
-                replacing(self._path(tail[0].first, tail[-1].last)) as temporary,
+                self._adding(tail[0].first, tail[-1].last) as temporary,
                 _writer(temporary, schema) as writer,
             ):
                 for delta, edge in zip(tail, live.edges[:-1], strict=True):
@@ -199,7 +199,7 @@ class Sidecar:
 
     def state(self) -> list[str]:
         """What is there, by name: another list once anything was written."""
-        return [*map(str, self.columns()), *(path.name for path in _needed(self._paths()))]
+        return [*map(str, self.columns()), *(path.name for path in needed(self._paths()))]
 
     def clean(self) -> None:
         """Remove what a killed process left: temporary files, and files that were merged."""
@@ -210,9 +210,9 @@ class Sidecar:
 
     def _deltas(self) -> list[Delta]:
         known: dict[Path, Delta] = {}
-        for path in _needed(self._paths()):
+        for path in needed(self._paths()):
             try:
-                mark = signature(path)
+                mark = self._signature(path)
             except FileNotFoundError:
                 raise Changed from None
             delta = self._known.get(path)
@@ -222,14 +222,17 @@ class Sidecar:
                     if _ID not in names:
                         raise StoreError("is not a delta of Crossfade", where=path, step=_STEP)
                     ids = handle.read([_ID])[_ID].combine_chunks()
-                delta = Delta(path, *_span(path), mark, names, ids)
+                delta = Delta(path, *span(path), mark, names, ids)
             known[path] = delta
         self._known = known
         return list(known.values())
 
+    def _signature(self, path: Path) -> Signature:
+        return signature(path)
+
     def _sweep(self) -> None:
         paths = self._paths()
-        for path in set(paths) - set(_needed(paths)):
+        for path in set(paths) - set(needed(paths)):
             path.unlink(missing_ok=True)
 
     def _paths(self) -> list[Path]:
@@ -237,8 +240,11 @@ class Sidecar:
             return []
         return sorted(path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
 
-    def _path(self, first: int, last: int) -> Path:
-        return self.folder / f"{first:08d}-{last:08d}.parquet"
+    @contextmanager
+    def _adding(self, first: int, last: int) -> Iterator[Path]:
+        """A temporary name; what is written there counts as these batches in the end."""
+        with replacing(self.folder / f"{first:08d}-{last:08d}.parquet") as temporary:
+            yield temporary
 
     def _told(self) -> dict[str, Any]:
         path = self.folder / "columns.json"
@@ -290,19 +296,20 @@ def _writer(path: Path, schema: pa.Schema) -> Any:
     return pq.ParquetWriter(path, schema, use_dictionary=others, write_statistics=False)
 
 
-def _span(path: Path) -> tuple[int, int]:
+def span(path: Path) -> tuple[int, int]:
+    """The first and the last batch that a file holds, by its name."""
     found = _NAME.fullmatch(path.name)
     if found is None:
         raise StoreError("is not a delta of Crossfade", where=path, step=_STEP)
     return int(found[1]), int(found[2])
 
 
-def _needed(paths: Sequence[Path]) -> list[Path]:
+def needed(paths: Sequence[Path]) -> list[Path]:
     """The files whose batches are not all in another file, in the order of their batches."""
     kept: list[Path] = []
     reached = 0
-    for path in sorted(paths, key=lambda p: (_span(p)[0], -_span(p)[1])):
-        if _span(path)[1] > reached:
+    for path in sorted(paths, key=lambda p: (span(p)[0], -span(p)[1])):
+        if span(path)[1] > reached:
             kept.append(path)
-            reached = _span(path)[1]
+            reached = span(path)[1]
     return kept

@@ -116,7 +116,7 @@ class Promotion:
             before = signature(path)
             if not ready(path):
                 return False
-            _rewrite(path, before, fresh, id, vector, shared)
+            rewrite(path, before, fresh, id, vector, shared)
         except (Changed, FileNotFoundError):
             # Replaced or deleted meanwhile: listed again, it is what it is by then.
             return True
@@ -179,7 +179,16 @@ class Promotion:
             temporary.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
-def _rewrite(path: Path, before: Any, fresh: Path, id: str, vector: str, shared: Shared) -> None:
+def rewrite(
+    path: Path,
+    before: Any,
+    fresh: Path,
+    id: str,
+    vector: str,
+    shared: Shared,
+    mark: dict[bytes, bytes] | None = None,
+) -> None:
+    """Write a file with shared vectors in place of the old ones, and perhaps a mark."""
     with opened(path, before, step=STEP) as source:
         groups = range(source.metadata.num_row_groups)
         ids = [id_array(source.read_row_group(group, [id])[id]) for group in groups]
@@ -190,6 +199,8 @@ def _rewrite(path: Path, before: Any, fresh: Path, id: str, vector: str, shared:
             kind = pa.list_(pa.float32())
         field = schema.field(at).with_type(kind).with_nullable(True)
         schema = schema.set(at, field)
+        if mark is not None:
+            schema = schema.with_metadata((schema.metadata or {}) | mark)
         with (
             replacing(fresh, overwrite=True) as temporary,
             pq.ParquetWriter(temporary, schema, **_options(source, vector)) as writer,

@@ -15,11 +15,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crossfade.errors import BadInput, StoreError
+from crossfade.remote import RemotePath
 
 Rows = NDArray[np.int64]
 Signature = tuple[int, int, int]
 _TOGETHER = 8192
 _BUFFER = 1 << 20
+
+
+WRITTEN_ONCE: Signature = (0, 0, 0)
+"""Of an object whose name is of itself alone."""
 
 
 class Changed(Exception):
@@ -35,6 +40,9 @@ def hold(path: Path, expected: Signature) -> Any:
         raw = path.open("rb")
     except FileNotFoundError:
         raise Changed from None
+    if isinstance(path, RemotePath):
+        # It may be written anew while it is read: `opened` looks again in the end.
+        return raw
     if signature(path, raw.fileno()) != expected:
         raw.close()
         raise Changed
@@ -49,7 +57,9 @@ def opened(path: Path, expected: Signature, *, step: str, held: Any = None) -> I
             raw.seek(0)
             file = pq.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
             yield file
+        _check_same(path, expected)
     except (pa.ArrowException, OSError) as error:
+        _check_same(path, expected)
         if isinstance(error, OSError) and error.errno is not None:
             raise StoreError(f"cannot be read ({error.strerror})", where=path) from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -58,8 +68,23 @@ def opened(path: Path, expected: Signature, *, step: str, held: Any = None) -> I
         ) from error
 
 
+def _check_same(path: Path, expected: Signature) -> None:
+    """`Changed` if an object was written anew while it was read."""
+    if isinstance(path, RemotePath) and expected != WRITTEN_ONCE:
+        try:
+            same = signature(path) == expected
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise Changed
+
+
 def signature(path: Path, handle: int | None = None) -> Signature:
-    """What changes when a file is replaced or written: inode, time of change in ns, size."""
+    """What changes when a file is replaced or written: inode, time of change in ns, size; of an
+    object its service's mark and its size."""
+    if isinstance(path, RemotePath):
+        mark, size = path.mark()
+        return mark, 0, size
     found = path.stat() if handle is None else os.fstat(handle)
     return found.st_ino, found.st_mtime_ns, found.st_size
 

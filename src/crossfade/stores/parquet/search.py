@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput
-from crossfade.stores.contract import Column, Metric, Where
+from crossfade.stores.contract import Column, Where
 from crossfade.stores.names import Range, check_where
 from crossfade.stores.parquet.base import Snapshot
 from crossfade.stores.parquet.delta import Live, Sidecar
@@ -21,10 +22,22 @@ from crossfade.stores.rows import matrix, similarities
 Kept = NDArray[np.bool_]
 
 
+class Listed(Protocol):
+    """Rows of one moment, in order of id; a position counts them."""
+
+    @property
+    def ids(self) -> pa.Array: ...
+    @property
+    def schema(self) -> pa.Schema: ...
+    def scan(self, columns: Sequence[str]) -> Iterator[tuple[Rows, pa.RecordBatch]]:
+        """All rows as (positions, batch)."""
+        ...
+
+
 def nearest(
     parts: Iterator[tuple[Rows, NDArray[np.float32]]],
     query: NDArray[np.float32],
-    metric: Metric,
+    distance: Distance,
     keep: Kept,
     k: int,
 ) -> tuple[Rows, NDArray[np.float32]]:
@@ -32,7 +45,7 @@ def nearest(
     best, at = np.empty(0, np.float32), np.empty(0, np.int64)
     for positions, part in parts:
         kept = keep[positions]
-        best = np.concatenate([best, similarities(metric, part[kept], query)])
+        best = np.concatenate([best, similarities(distance, part[kept], query)])
         at = np.concatenate([at, positions[kept]])
         order = np.lexsort((at, -best))[:k]
         best, at = best[order], at[order]
@@ -63,7 +76,7 @@ def all_vectors(
         yield positions[has], matrix(vectors(batch[column], dim, where))[has]
 
 
-def allowed(snapshot: Snapshot, side: Sidecar, where: Where | None, missing: str | None) -> Kept:
+def allowed(snapshot: Listed, side: Sidecar, where: Where | None, missing: str | None) -> Kept:
     """For each position whether a search may find it."""
     wanted = check_where(where, tuple(snapshot.schema.names))
     keep = np.ones(len(snapshot.ids), bool)
@@ -87,7 +100,7 @@ def added(side: Sidecar, column: str) -> tuple[Column, str]:
     return known[column]
 
 
-def live_in(snapshot: Snapshot, side: Sidecar) -> tuple[Live, Rows]:
+def live_in(snapshot: Listed, side: Sidecar) -> tuple[Live, Rows]:
     """What was written, and where the application has each of its rows now, −1 for nowhere."""
     live = side.live()
     return live, places(live.ids.cast(snapshot.ids.type), snapshot.ids)

@@ -25,8 +25,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput, StoreError
 from crossfade.files.arrow import is_vector_type
+from crossfade.remote import is_remote, to_path
 from crossfade.stores.contract import (
     ROWS,
     TOKEN,
@@ -34,11 +36,11 @@ from crossfade.stores.contract import (
     Description,
     Hit,
     Id,
-    Metric,
     Obstacle,
     Where,
     Work,
 )
+from crossfade.stores.ledger import Ledger
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import check_name
 from crossfade.stores.parquet.base import Base, Snapshot, base_paths
@@ -55,6 +57,19 @@ _TRIES = 20
 T = TypeVar("T")
 
 
+def ledger_of(path: Path) -> Ledger | None:
+    """What is kept of a folder in an object store."""
+    return Ledger(path / SIDE / "ledger", str(path)) if is_remote(path) else None
+
+
+def _sidecar(folder: Path, ledger: Ledger | None) -> Sidecar:
+    if ledger is None:
+        return Sidecar(folder)
+    from crossfade.stores.parquet.remote import LedgerSidecar
+
+    return LedgerSidecar(folder, ledger)
+
+
 class ParquetStore:
     """A folder of Parquet files."""
 
@@ -66,15 +81,16 @@ class ParquetStore:
         *,
         id: str | None = None,
         vector: str | None = None,
-        metric: Metric | None = None,
+        distance: Distance | None = None,
     ) -> None:
-        self.path = Path(path)
-        self.name = str(path)
-        self.metric: Metric = metric or "cosine"
+        self.path = to_path(path)
+        self.name = str(self.path)
+        self._ledger = ledger_of(self.path)
+        self.distance: Distance = distance or "cosine"
         self.id = check_name(id or "id", "column")
         self._base = Base(self.path, self.id)
-        self._side = Sidecar(self.path / SIDE)
-        self._values = FileValues(self.path / VALUES)
+        self._side = _sidecar(self.path / SIDE, self._ledger)
+        self._values = self._ledger or FileValues(self.path / VALUES)
         files = self._base.now().files
         self.vector = check_name(vector or _the_vector(files[0].schema, files[0].path), "column")
         for file in files:
@@ -90,7 +106,7 @@ class ParquetStore:
             id_type="integer" if pa.types.is_integer(snapshot.ids.type) else "text",
             vector=self.vector,
             dim=self._steady(lambda now: dimension(now, self.vector)),
-            metric=self.metric,
+            distance=self.distance,
             columns=tuple(snapshot.schema.names),
             added=tuple(self._side.columns()),
             indexed=(),
@@ -185,7 +201,7 @@ class ParquetStore:
             keep = allowed(snapshot, self._side, where, missing)
             there = column in self._side.columns()
             parts = all_vectors(snapshot, self._side, column, len(query))
-            at, best = nearest(parts, query, self.metric, keep, k)
+            at, best = nearest(parts, query, self.distance, keep, k)
             if there and column not in self._side.columns():
                 # It was dropped under our hands: what was found is of a half of it, or of nothing.
                 raise Changed
@@ -214,6 +230,8 @@ class ParquetStore:
         return []
 
     def obstacles(self) -> list[Obstacle]:
+        if self._ledger is not None:
+            return []
         folders = {path.resolve().parent for path in base_paths(self.path)} | {self.path}
         return [
             Obstacle(f"{folder} cannot be written")
@@ -224,7 +242,7 @@ class ParquetStore:
     def promote(
         self, column: str, drop: Sequence[str], *, columns: Sequence[str], work: Work
     ) -> str:
-        known, promotion = self._side.columns(), Promotion(self.path, self.path / SIDE)
+        known, promotion = self._side.columns(), self._promotion()
         if column in known and not promotion.dropping:
             promotion.begin(0 if promotion.begun else self.describe().dim)
             promotion.switch(
@@ -241,7 +259,7 @@ class ParquetStore:
         return self.vector
 
     def withdraw(self, column: str) -> None:
-        promotion = Promotion(self.path, self.path / SIDE)
+        promotion = self._promotion()
         known = self._side.columns()
         if promotion.dropping or (column not in known and not promotion.begun):
             raise StoreError("the old vectors are gone", where=self.name)
@@ -301,8 +319,20 @@ class ParquetStore:
     def put(self, key: str, value: str | None) -> None:
         self._values.put(key, value)
 
+    def _promotion(self) -> Promotion:
+        if self._ledger is None:
+            return Promotion(self.path, self.path / SIDE)
+        from crossfade.stores.parquet.remote import RemotePromotion
+
+        return RemotePromotion(self.path, self.path / SIDE, self._ledger)
+
     @contextmanager
     def lock(self) -> Iterator[None]:
+        if self._ledger is not None:
+            with self._ledger.lease():
+                self._side.clean()
+                yield
+            return
         with folder_lock(self.path / SIDE / "lock", self.name):
             self._side.clean()
             yield

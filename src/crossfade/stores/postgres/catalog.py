@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput
-from crossfade.stores.contract import Metric
 from crossfade.stores.names import PREFIX
 from crossfade.stores.postgres.copy import Kind
+from crossfade.stores.postgres.statements import (
+    ADDED_COLUMNS,
+    COLUMNS,
+    VECTOR_INDEXES,
+    Statements,
+)
 
-if TYPE_CHECKING:
-    from crossfade.stores.postgres.statements import Statements
-
-# How each kind travels in binary.
-KINDS: dict[Kind, str] = {
-    "integer": "bigint",
-    "text": "text",
-    "vector": "vector",
-    "number": "double precision",
-    "boolean": "boolean",
-}
 _KIND_OF: dict[str, Kind] = {
     "smallint": "integer",
     "integer": "integer",
@@ -33,42 +28,14 @@ _KIND_OF: dict[str, Kind] = {
 }
 # What pgvector makes where nothing is said.
 _LISTS = 100
-_METRICS: dict[str, Metric] = {"cosine": "cosine", "l2": "l2", "ip": "dot"}
-_COLUMNS = """
-    SELECT n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
-           coalesce(l.collname IN ('C', 'POSIX', 'ucs_basic') OR l.collname = 'default' AND (
-               SELECT datcollate IN ('C', 'POSIX') AND datlocprovider = 'c'
-               FROM pg_database WHERE datname = current_database()
-           ), false),
-           CASE WHEN l.collname <> 'default' THEN format(' COLLATE %%I.%%I', ln.nspname, l.collname)
-                ELSE '' END,
-           EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary
-                   AND i.indnkeyatts = 1 AND a.attnum = i.indkey[0]),
-           EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique
-                   AND i.indisvalid AND i.indnkeyatts = 1 AND i.indpred IS NULL
-                   AND a.attnum = i.indkey[0])
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    JOIN pg_attribute a ON a.attrelid = c.oid LEFT JOIN pg_collation l ON l.oid = a.attcollation
-    LEFT JOIN pg_namespace ln ON ln.oid = l.collnamespace
-    WHERE c.oid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
-"""
-_INDEXES = """
-    SELECT a.attname, o.opcname, (SELECT option_value::int FROM pg_options_to_table(ic.reloptions)
-                                  WHERE option_name = 'lists' AND m.amname = 'ivfflat')
-    FROM pg_index i
-    JOIN pg_class ic ON ic.oid = i.indexrelid JOIN pg_am m ON m.oid = ic.relam
-    JOIN pg_opclass o ON o.oid = i.indclass[0]
-    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-    WHERE i.indrelid = to_regclass(%s) AND m.amname IN ('hnsw', 'ivfflat') AND i.indisvalid
-    ORDER BY ic.relname
-"""
+_DISTANCES: dict[str, Distance] = {"cosine": "cosine", "l2": "l2", "ip": "dot"}
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """A table as the server describes it; `place` is how messages call it."""
+    """A table as the server describes it; `name` is how messages call it."""
 
-    place: str
+    name: str
     schema: str
     table: str
     id: str
@@ -80,7 +47,7 @@ class Catalog:
     kinds: dict[str, Kind]
     dims: dict[str, int]
     halves: bool
-    metric: Metric | None
+    distance: Distance | None
     indexed: tuple[str, ...]
     probes: int
     """How many lists of an ivfflat index a search looks into."""
@@ -91,7 +58,7 @@ def read_catalog(
 ) -> Catalog:
     """Ask the catalog; `id` and `vector` are found where they are the only candidates."""
     quoted = ".".join(f'"{part.replace(chr(34), chr(34) * 2)}"' for part in table.split(".", 1))
-    rows = connection.execute(_COLUMNS, [quoted]).fetchall()
+    rows = connection.execute(COLUMNS, [quoted]).fetchall()
     if not rows:
         raise BadInput("no such table", where=where, step="name it as #TABLE or #SCHEMA.TABLE")
     # Of our own columns one is there while a migration ends; it is nobody else's business.
@@ -116,11 +83,11 @@ def read_catalog(
             where=where,
             step=f"name one with --vector: its columns are {', '.join(types)}",
         )
-    indexes = connection.execute(_INDEXES, [quoted]).fetchall()
-    metric = next((_METRICS.get(o.split("_")[1]) for n, o, _ in indexes if n == column), None)
+    indexes = connection.execute(VECTOR_INDEXES, [quoted]).fetchall()
+    distance = next((_DISTANCES.get(o.split("_")[1]) for n, o, _ in indexes if n == column), None)
     lists = [made or _LISTS for n, _, made in indexes if n == column]
     return Catalog(
-        place=where,
+        name=where,
         schema=rows[0][0],
         table=rows[0][1],
         id=key,
@@ -132,7 +99,7 @@ def read_catalog(
         kinds={n: "vector" if n in dims else _KIND_OF.get(k, "text") for n, k in types.items()},
         dims=dims,
         halves=types[column].startswith("halfvec"),
-        metric=metric,
+        distance=distance,
         indexed=tuple(sorted({n for n, _, _ in indexes} & types.keys())),
         probes=math.ceil(math.sqrt(max(lists, default=_LISTS))),
     )
@@ -160,15 +127,10 @@ class Added:
     dim: int = 0
 
 
-def added_columns(connection: Any, words: Statements) -> dict[str, Added]:
+def added_columns(connection: Any, statements: Statements) -> dict[str, Added]:
     """The columns of the table beside, in the order they were added; none if it is not there."""
-    query = """
-        SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
-        JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
-        AND a.attname <> %s ORDER BY a.attnum
-    """
-    rows = connection.execute(query, [words.schema, words.beside, words.id]).fetchall()
+    which = [statements.schema, statements.beside, statements.id]
+    rows = connection.execute(ADDED_COLUMNS, which).fetchall()
     return {
         name: Added("vector", _dim(kind)) if "vector" in kind else Added(_KIND_OF.get(kind, "text"))
         for name, kind in rows

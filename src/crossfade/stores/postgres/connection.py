@@ -12,19 +12,20 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from crossfade.errors import MissingExtra, StoreError
+import numpy as np
+from numpy.typing import NDArray
+
+from crossfade.errors import StoreError
 from crossfade.redaction import redact
 from crossfade.stores.address import Url
-
-try:
-    import psycopg
-    from psycopg import sql as sql
-except ImportError as error:
-    raise MissingExtra("psycopg", extra="pgvector", need="a PostgreSQL store") from error
+from crossfade.stores.postgres import statements
+from crossfade.stores.postgres.copy import encode_vector
+from crossfade.stores.postgres.driver import psycopg
+from crossfade.stores.postgres.statements import Statement
 
 # More operations at a time than this wait for each other: a server has a hundred connections.
 _MOST = 8
@@ -42,12 +43,19 @@ _SETTINGS = {
     "hnsw.iterative_scan": "relaxed_order",
     "ivfflat.iterative_scan": "relaxed_order",
 }
-# A busy server looks this often whether we are still there; not every system's can.
-_LOOK_FOR_US = "SET client_connection_check_interval = '500ms'"
 # A role's limits are for its requests, not for the hours of a migration.
 _LIMITS = ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout")
 _BACKOFF = 0.1
 T = TypeVar("T")
+
+
+class _VectorDumper(psycopg.adapt.Dumper):
+    """An array as a vector, in binary; the server infers its type from the statement."""
+
+    format = psycopg.pq.Format.BINARY
+
+    def dump(self, obj: Any) -> bytes:
+        return encode_vector(obj)
 
 
 class Connection(psycopg.Connection[Any]):
@@ -59,16 +67,21 @@ class Connection(psycopg.Connection[Any]):
     def set(self, name: str, value: str | None) -> None:
         """Set something for the session, or back to the server's own with None.
 
-        Nothing is said where it is set so already, or where the server has no such setting. Not
+        Nothing is done where it is set so already, or where the server has no such setting. Not
         for use in transactions, whose end may undo it.
         """
         done: dict[str, str | None] = self.__dict__.setdefault("_done", {})
         if name in self.known and done.get(name) != value:
-            text = "RESET {}" if value is None else "SET {} = {}"
-            # A setting's name may have two parts, which are no table and column.
-            words = sql.SQL(text).format(sql.SQL(name), sql.Literal(value))
-            self.execute(words)
+            self.execute(statements.set_option(name, value))
             done[name] = value
+
+    def search(
+        self, statement: Statement, vectors: Sequence[NDArray[np.float32]], *, binary: bool = False
+    ) -> psycopg.RawCursor[Any]:
+        """Execute a statement in which vectors are $1, $2 and so on; what it gives comes as text
+        unless it may come as bytes, which the values of extensions then do."""
+        cursor = psycopg.RawCursor(self)
+        return cursor.execute(statement, list(vectors), binary=binary)
 
 
 class Pool:
@@ -77,7 +90,7 @@ class Pool:
     def __init__(self, url: str, name: str, patience: float) -> None:
         self.name, self.patience = name, patience
         self.guard: Callable[[], None] | None = None
-        """Called before anything is said, while a migration holds the store."""
+        """Called before anything is executed, while a migration holds the store."""
         self.claim: Callable[[Connection], None] | None = None
         """Called with every connection that is opened meanwhile."""
         self._url = url
@@ -85,14 +98,14 @@ class Pool:
         self._empty()
         _pools.add(self)
 
-    def execute(self, statement: sql.SQL | sql.Composed) -> list[Any]:
-        """One statement that may be said twice, and its rows."""
+    def execute(self, statement: Statement | str, values: Sequence[Any] = ()) -> list[Any]:
+        """One statement that may be executed twice, and its rows."""
 
-        def say(connection: Connection) -> list[Any]:
-            cursor = connection.execute(statement)
+        def act(connection: Connection) -> list[Any]:
+            cursor = connection.execute(statement, values or None)
             return cursor.fetchall() if cursor.description else []
 
-        return self.retry(say)
+        return self.retry(act)
 
     def retry(self, work: Callable[[Connection], T], *, wait_for_locks: bool = True) -> T:
         """Do it on a connection of its own, and again if that broke or others were in the way.
@@ -140,27 +153,19 @@ class Pool:
             fallback_application_name="crossfade",
             prepare_threshold=None,
         )
+        connection.adapters.register_dumper(np.ndarray, _VectorDumper)
         connection.era = self._era
         with self._free:
             self._all.add(connection)
-        with suppress(psycopg.Error):
-            # Loads the library: its settings do not exist before.
-            connection.execute("SELECT '[1]'::vector")
-        with suppress(psycopg.Error):
-            connection.execute(_LOOK_FOR_US)
-        wanted = sql.SQL(", ").join(
-            sql.SQL("({}, {})").format(sql.Literal(n), sql.Literal(v)) for n, v in _SETTINGS.items()
-        )
-        connection.execute(
-            sql.SQL(
-                "SELECT set_config(s.name, w.value, false) FROM pg_settings s "
-                "JOIN (VALUES {}) AS w(name, value) USING (name)"
-            ).format(wanted)
-        )
-        listed = "SELECT name FROM pg_settings WHERE name LIKE '%.%' OR name LIKE '%timeout'"
-        found = connection.execute(listed).fetchall()
+        for wish in (statements.LOAD_VECTOR, statements.CHECK_FOR_CLIENT):
+            with suppress(psycopg.Error):
+                connection.execute(wish)
+        connection.execute(statements.set_known_options(_SETTINGS))
+        found = connection.execute(statements.LIST_SETTINGS).fetchall()
         connection.known = frozenset(name for (name,) in found)
         if self.claim is not None:
+            with suppress(psycopg.Error):
+                connection.execute(statements.FLUSH_STEADILY)
             self.claim(connection)
         return connection
 
@@ -194,10 +199,7 @@ class Pool:
             self._used += 1
         free = self._free
         try:
-            if connection is None or connection.closed:
-                connection = self.open()
-            for name in _LIMITS:
-                connection.set(name, None if self.guard is None else "0")
+            connection = self._ready(connection)
             yield connection
         finally:
             with free:
@@ -207,6 +209,24 @@ class Pool:
                     self._free.notify()
                     if connection is not None:
                         self._take_back(connection)
+
+    def _ready(self, connection: Connection | None) -> Connection:
+        if connection is None or connection.closed:
+            connection = self.open()
+        for name in _LIMITS:
+            connection.set(name, None if self.guard is None else "0")
+        return connection
+
+    def lend(self) -> Connection:
+        """One more connection for an operation that has one already; `give_back` ends it."""
+        with self._free:
+            connection = self._idle.pop() if self._idle else None
+        return self._ready(connection)
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep it for others, or close it if it is in the middle of something."""
+        with self._free:
+            self._take_back(connection)
 
     def _take_back(self, connection: Connection) -> None:
         calm = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE

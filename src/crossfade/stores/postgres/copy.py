@@ -27,12 +27,11 @@ _TRAILER = struct.pack(">h", -1)
 _NULL = struct.pack(">i", -1)
 _ARROW = {"integer": pa.int64(), "text": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
 _NUMBERS = {"integer": ">i8", "int4": ">i4", "number": ">f8", "boolean": ">u1"}
-# How the server turns a value into its bytes, and what stands for null.
-_SEND: dict[Kind, tuple[str, str]] = {
-    "integer": ("int8send", "0"),
-    "number": ("float8send", "0"),
-    "boolean": ("boolsend", "false"),
-}
+
+
+def encode_vector(vector: NDArray[Any]) -> bytes:
+    """One vector, as the server sends and takes it."""
+    return struct.pack(">HH", len(vector), 0) + np.asarray(vector, ">f4").tobytes()
 
 
 def encode(columns: Sequence[pa.Array], kinds: Sequence[Kind]) -> bytes | memoryview:
@@ -52,14 +51,14 @@ def encode(columns: Sequence[pa.Array], kinds: Sequence[Kind]) -> bytes | memory
     body["count"] = len(columns)
     for i, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
         body[f"n{i}"] = row[f"v{i}"].itemsize
-        place = body[f"v{i}"]
+        field = body[f"v{i}"]
         if kind == "vector":
-            place["dim"], place["zero"] = column.type.list_size, 0
-            place["values"] = matrix(column)
+            field["dim"], field["zero"] = column.type.list_size, 0
+            field["values"] = matrix(column)
         elif kind == "text":
-            place[...] = np.array([t.encode() for t in column.to_pylist()], row[f"v{i}"])
+            field[...] = np.array([t.encode() for t in column.to_pylist()], row[f"v{i}"])
         else:
-            place[...] = column.to_numpy(zero_copy_only=False)
+            field[...] = column.to_numpy(zero_copy_only=False)
     return out.data
 
 
@@ -101,24 +100,8 @@ def _cut(column: pa.Array, kind: Kind) -> list[bytes]:
     return [next(pieces) if valid else _NULL for valid in column.is_valid().to_pylist()]
 
 
-def gathered(name: str, kind: Kind) -> list[str]:
-    """What to select so that a column of rows comes as one value: which are null, the bytes, and
-    for text the lengths. `name` is quoted already."""
-    nulls = f"string_agg(boolsend({name} IS NULL), '')"
-    if kind == "vector":
-        return [nulls, f"string_agg(vector_send({name}), '')"]
-    if kind == "text":
-        return [
-            nulls,
-            f"string_agg(textsend({name}), '')",
-            f"string_agg(int4send(octet_length({name})), '')",
-        ]
-    send, nothing = _SEND[kind]
-    return [nulls, f"string_agg({send}(coalesce({name}, {nothing})), '')"]
-
-
 def scattered(values: Sequence[bytes | None], kind: Kind, dim: int = 0) -> pa.Array:
-    """The column again, from what `gathered` selects; nothing at all is no rows.
+    """The column again, from what `statements.gathered` selects; nothing at all is no rows.
 
     >>> scattered([b"\\0\\0\\1", b"onethree", b"\\0\\0\\0\\3\\0\\0\\0\\5"], "text").to_pylist()
     ['one', 'three', None]

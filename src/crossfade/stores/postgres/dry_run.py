@@ -1,46 +1,118 @@
-"""The statements of each step of a migration, as they are told before it starts."""
+"""The statements of each step of a migration, as they are told before it starts.
+
+They are made by what makes those that are executed; what is not known yet is `…`. Questions and
+settings of a session are left out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from crossfade.stores.contract import TOKEN, Column
-from crossfade.stores.postgres.connection import sql
-from crossfade.stores.postgres.statements import Said, Statements
+from crossfade.stores.postgres.copy import Kind
+from crossfade.stores.postgres.dependants import Dependants
+from crossfade.stores.postgres.index import LARGEST_INDEXED, spare
+from crossfade.stores.postgres.statements import (
+    UNKNOWN,
+    Index,
+    NewColumn,
+    Statement,
+    Statements,
+    drop_index,
+)
+
+_KINDS: dict[str, Kind] = {"vector": "vector", "text": "text", "integer": "integer"}
 
 
-def statements(words: Statements, vector: str, columns: Sequence[Column]) -> dict[str, list[str]]:
+def outline(
+    statements: Statements, vector: str, columns: Sequence[Column], found: Dependants
+) -> dict[str, list[str]]:
     """By step; the shared vectors are the first of the added columns."""
-    names = [c.name for c in columns]
-    shared, old = sql.Identifier(names[0]), sql.Identifier(vector)
-    given = [words.id, *names]
-    written = [words.copy_in([*given, TOKEN]), words.merge(names, token=True)]
-    first = [words.copy_in([words.id, TOKEN]), words.copy_in(given, "side")]
-    said: dict[str, list[Said]] = {
-        "start": words.add(columns),
-        "forward": [
-            *first,
-            words.take_out_changed(),
-            words.index(words.beside, names[0]),
+    steps = {
+        "start": [
+            statements.create_state(),
+            statements.put_value(UNKNOWN, UNKNOWN),
+            *statements.add_columns(columns),
         ],
-        "backfill": written,
-        "finish": [
-            words.say(
-                "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {shared} vector({dim})",
-                shared=shared,
-                dim=sql.SQL(str(columns[0].dim)),
-            ),
-            words.say(
-                "UPDATE {table} t SET {shared} = s.{shared} FROM {side} s WHERE s.{id} = t.{id}",
-                shared=shared,
-            ),
-            words.index(words.name, names[0]),
-            words.say("ALTER TABLE {table} DROP COLUMN {old}", old=old),
-            words.say(
-                "ALTER TABLE {table} RENAME COLUMN {shared} TO {old}", shared=shared, old=old
-            ),
-            words.say("DROP TABLE {side}"),
+        "forward": _forward(statements, columns),
+        "backfill": _backfill(statements, columns),
+        "finish": _finish(statements, vector, columns, found),
+        "rollback": [
+            statements.lock_calmly(),
+            statements.lock_table(),
+            statements.drop_new_column(columns[0].name),
+            statements.drop_side(),
+            statements.lock_state(),
+            statements.delete_value(UNKNOWN),
+            statements.put_value(UNKNOWN, UNKNOWN),
         ],
-        "rollback": [words.say("DROP TABLE IF EXISTS {side}")],
     }
-    return {step: [one.as_string(None) for one in all_of] for step, all_of in said.items()}
+    return {step: [one.as_string(None) for one in each] for step, each in steps.items()}
+
+
+def _forward(statements: Statements, columns: Sequence[Column]) -> list[Statement]:
+    names, shared = [c.name for c in columns], columns[0]
+    out = [
+        _staging(statements, columns),
+        statements.copy_in([statements.id, TOKEN]),
+        statements.copy_in([statements.id, *names], "side"),
+        statements.take_out_changed(),
+        statements.empty_staging(),
+        statements.create_staging({}),
+        statements.take_out_unchanged(),
+        statements.delete_orphans(),
+        statements.vacuum_side(indexes=False),
+    ]
+    if shared.dim <= LARGEST_INDEXED["vector"]:
+        name = statements.index_name(shared.name)
+        create = statements.create_index(name, shared.name)
+        out += _build(statements.schema, name, create)
+    return out
+
+
+def _build(schema: str, name: str, create: Statement) -> list[Statement]:
+    """What a build that was cut off has left goes first."""
+    return [*(drop_index(schema, one) for one in (spare(name), name)), create]
+
+
+def _backfill(statements: Statements, columns: Sequence[Column]) -> list[Statement]:
+    names = [c.name for c in columns]
+    span = (UNKNOWN, UNKNOWN) if statements.integer_ids else None
+    return [
+        _staging(statements, columns),
+        statements.copy_in([statements.id, *names, TOKEN]),
+        statements.merge(names, token=True, span=span),
+    ]
+
+
+def _staging(statements: Statements, columns: Sequence[Column]) -> Statement:
+    return statements.create_staging({c.name: _KINDS[c.kind] for c in columns})
+
+
+def _finish(
+    statements: Statements, vector: str, columns: Sequence[Column], found: Dependants
+) -> list[Statement]:
+    shared = columns[0]
+    new = NewColumn(shared.name, vector, shared.dim, found.column)
+    checked = [check.name for check in found.checks if check.valid]
+    return [
+        statements.lock_calmly(),
+        statements.lock_table(),
+        *statements.add_new_column(new),
+        statements.lock_free_rows(UNKNOWN),
+        statements.bring_over(new, UNKNOWN),
+        *(one for index in found.indexes for one in _stand_in(statements, new, index)),
+        statements.lock_side(),
+        *(one.lock for one in found.remade if one.lock is not None),
+        *statements.forget_indexes(new, found.indexes),
+        *statements.exchange(new, indexes=found.indexes, checks=found.checks, remade=found.remade),
+        *statements.validate(checked, not_null=new.like.not_null),
+        *(statements.set_not_null(vector) if new.like.not_null else []),
+        statements.lock_state(),
+        statements.delete_value(UNKNOWN),
+    ]
+
+
+def _stand_in(statements: Statements, new: NewColumn, index: Index) -> list[Statement]:
+    name = index.stand_in(statements, new.name)
+    return _build(statements.schema, name, index.create(name, statements.table, new.name))

@@ -7,6 +7,12 @@ mark in the table of values, and whoever has to take it again looks whether that
 A process that is killed leaves statements behind that a server has begun and goes on with. So every
 connection of the holder has a second lock, shared among them, and whoever takes the first ends the
 connections that others have left with the second, before anything else is done.
+
+Workers that fill a table together share the first lock, so that nobody has it alone meanwhile. Each
+of their connections has a third lock, of its worker's mark: who takes the place of a worker that
+was not heard of for too long ends those, and takes the mark out of the table of values, without
+which no connection of that worker is opened again. So a worker that was asleep in the middle of a
+write has written nothing of it when it wakes up.
 """
 
 from __future__ import annotations
@@ -18,32 +24,47 @@ import select
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
-import psycopg
-
-from crossfade.errors import StoreError
+from crossfade.errors import StoreError, WorkerLost
 from crossfade.stores.locking import held_by_other
-from crossfade.stores.postgres.connection import Connection, Pool, sql
+from crossfade.stores.postgres.connection import Connection, Pool
+from crossfade.stores.postgres.driver import psycopg
 from crossfade.stores.postgres.state import LOCK, state_exists
-from crossfade.stores.postgres.statements import Statements
+from crossfade.stores.postgres.statements import (
+    END_OTHERS,
+    LOCK_SHARED,
+    PING,
+    TRY_LOCK,
+    TRY_LOCK_SHARED,
+    UNLOCK,
+    Statements,
+)
 
 # A server needs a moment to see that a killed process has gone, and to end what it has left.
 _UNTIL_MISSED = 2.0
 _UNTIL_ENDED = 10.0
-# An advisory lock of one 64-bit number is shown as its halves.
-_END_OTHERS = """
-    SELECT pg_terminate_backend(l.pid) FROM pg_locks l
-    JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
-    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
-    AND (l.classid::bigint << 32 | l.objid::bigint) = %s
-"""
+
+
+def migration_lock(pool: Pool, statements: Statements) -> AbstractContextManager[None]:
+    """Hold the table; while it is held, everything done through `pool` sees to it that it is."""
+    return _holding(pool, _Held(pool, statements))
+
+
+def worker_lock(pool: Pool, statements: Statements, mark: str) -> AbstractContextManager[None]:
+    """Hold the table together with other workers."""
+    return _holding(pool, _Joined(pool, statements, mark))
+
+
+def end_worker(pool: Pool, statements: Statements, mark: str) -> None:
+    """Let nothing more come of a worker: neither of what it has begun, nor of what it begins."""
+    pool.execute(statements.delete_value(_row(mark)))
+    pool.retry(lambda connection: _end_holders(connection, _key(_row(mark))))
 
 
 @contextmanager
-def migration_lock(pool: Pool, words: Statements) -> Iterator[None]:
-    """Hold the table; while it is held, everything said through `pool` sees to it that it is."""
-    held, ours = _Held(pool, words), os.getpid()
+def _holding(pool: Pool, held: _Held) -> Iterator[None]:
+    ours = os.getpid()
     pool.persist(held.begin)
     # Those that are open have not claimed anything.
     pool.renew()
@@ -55,14 +76,16 @@ def migration_lock(pool: Pool, words: Statements) -> Iterator[None]:
         if os.getpid() == ours:
             pool.guard = pool.claim = None
             pool.renew()
-            held.end()
+            held.leave()
 
 
 class _Held:
     """The lock, its connection, and the mark that says whose it is."""
 
-    def __init__(self, pool: Pool, words: Statements) -> None:
-        self.pool, self.words = pool, words
+    how = TRY_LOCK
+
+    def __init__(self, pool: Pool, statements: Statements) -> None:
+        self.pool, self.statements = pool, statements
         self.connection: Connection | None = None
         self.mark: str | None = None
         self._checking = threading.Lock()
@@ -71,37 +94,23 @@ class _Held:
         self.end()
         self.connection = self._taken()
         self._end_others(self.connection)
-        if state_exists(self.connection, self.words):
+        if state_exists(self.connection, self.statements):
             mark = secrets.token_hex(8)
-            put = (
-                "INSERT INTO {state} VALUES ({store}, {lock}, {mark}) "
-                "ON CONFLICT (store, key) DO UPDATE SET value = EXCLUDED.value"
-            )
-            said = self.words.say(put, lock=sql.Literal(LOCK), mark=sql.Literal(mark))
-            self.connection.execute(said)
+            self.connection.execute(self.statements.put_value(LOCK, mark))
             self.mark = mark
 
     def claim(self, connection: Connection) -> None:
         """Let whoever comes after us know that this connection is ours."""
-        connection.execute("SELECT pg_advisory_lock_shared(%s)", [self._shared])
+        connection.execute(LOCK_SHARED, [self._shared])
 
     @property
     def _shared(self) -> int:
-        return _key(f"{self.words.schema}.{self.words.name}/connections")
+        return _key(f"{self.statements.schema}.{self.statements.name}/connections")
 
     def _end_others(self, connection: Connection) -> None:
         """What a process that had the lock before has left running is ended, and waited for."""
-        begin = time.monotonic()
-        while True:
-            got = connection.execute("SELECT pg_try_advisory_lock(%s)", [self._shared]).fetchone()
-            if got is not None and got[0]:
-                connection.execute("SELECT pg_advisory_unlock(%s)", [self._shared])
-                return
-            if time.monotonic() - begin > _UNTIL_ENDED:
-                raise held_by_other(self.pool.name)
-            with suppress(psycopg.errors.InsufficientPrivilege):
-                connection.execute(_END_OTHERS, [self._shared])
-            time.sleep(0.05)
+        if not _end_holders(connection, self._shared):
+            raise held_by_other(self.pool.name)
 
     def check(self) -> None:
         """Take it again if it was lost and nobody else had it; `StoreError` if somebody had."""
@@ -121,28 +130,83 @@ class _Held:
             self.pool.discard(self.connection)
             self.connection = None
 
+    def leave(self) -> None:
+        """Let go of it for good."""
+        self.end()
+
     def _found(self) -> str | None:
-        if self.connection is None or not state_exists(self.connection, self.words):
+        if self.connection is None or not state_exists(self.connection, self.statements):
             return None
-        ask = self.words.say(
-            "SELECT value FROM {state} WHERE store = {store} AND key = {lock}",
-            lock=sql.Literal(LOCK),
-        )
-        row = self.connection.execute(ask).fetchone()
+        row = self.connection.execute(self.statements.read_value(LOCK)).fetchone()
         return None if row is None else str(row[0])
 
     def _taken(self) -> Connection:
         connection = self.pool.open()
         begin = time.monotonic()
-        key = _key(f"{self.words.schema}.{self.words.name}")
+        key = _key(f"{self.statements.schema}.{self.statements.name}")
         while True:
-            got = connection.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
+            got = connection.execute(self.how, [key]).fetchone()
             if got is not None and got[0]:
                 return connection
             if time.monotonic() - begin > _UNTIL_MISSED:
                 self.pool.discard(connection)
                 raise held_by_other(self.pool.name)
             time.sleep(0.1)
+
+
+class _Joined(_Held):
+    """A worker's part of the lock: others have theirs, and nobody has it alone."""
+
+    how = TRY_LOCK_SHARED
+
+    def __init__(self, pool: Pool, statements: Statements, worker: str) -> None:
+        super().__init__(pool, statements)
+        self.row = _row(worker)
+
+    def begin(self) -> None:
+        self.end()
+        self.connection = self._taken()
+        # Whoever has had it alone since has put another there.
+        self.mark = self._found()
+        self.connection.execute(self.statements.put_value(self.row, ""))
+        self.connection.execute(LOCK_SHARED, [_key(self.row)])
+
+    def claim(self, connection: Connection) -> None:
+        super().claim(connection)
+        # In this order: who takes our place takes the row first, and then ends who has the lock.
+        connection.execute(LOCK_SHARED, [_key(self.row)])
+        if connection.execute(self.statements.read_value(self.row)).fetchone() is None:
+            self.pool.discard(connection)
+            raise WorkerLost(
+                "this worker was away too long, and its part is another's",
+                where=self.pool.name,
+                step="look at: crossfade migrate status, then repeat the command",
+            )
+
+    def leave(self) -> None:
+        if self.connection is not None:
+            with suppress(psycopg.Error):
+                self.connection.execute(self.statements.delete_value(self.row))
+        self.end()
+
+
+def _end_holders(connection: Connection, lock: int) -> bool:
+    """End the connections that have this lock; gives whether all of them are gone."""
+    begin = time.monotonic()
+    while True:
+        got = connection.execute(TRY_LOCK, [lock]).fetchone()
+        if got is not None and got[0]:
+            connection.execute(UNLOCK, [lock])
+            return True
+        if time.monotonic() - begin > _UNTIL_ENDED:
+            return False
+        with suppress(psycopg.errors.InsufficientPrivilege):
+            connection.execute(END_OTHERS, [lock])
+        time.sleep(0.05)
+
+
+def _row(worker: str) -> str:
+    return f"worker/{worker}"
 
 
 def _alive(connection: Connection) -> bool:
@@ -154,7 +218,7 @@ def _alive(connection: Connection) -> bool:
     if not poll.poll(0):
         return True
     try:
-        connection.execute("SELECT 1")
+        connection.execute(PING)
     except psycopg.Error:
         return False
     return True

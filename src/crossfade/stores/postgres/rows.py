@@ -10,9 +10,9 @@ import pyarrow as pa
 from crossfade.errors import BadInput
 from crossfade.stores.contract import TOKEN, Id
 from crossfade.stores.postgres.catalog import Added, Catalog, added_columns
-from crossfade.stores.postgres.connection import Connection, Pool, sql
-from crossfade.stores.postgres.copy import Kind, empty, gathered, scattered
-from crossfade.stores.postgres.statements import Said, Statements
+from crossfade.stores.postgres.connection import Connection, Pool
+from crossfade.stores.postgres.copy import Kind, empty, scattered
+from crossfade.stores.postgres.statements import Statement, Statements, gathered
 from crossfade.stores.rows import one_batch
 
 _LARGEST_BATCH = 256 << 20
@@ -22,7 +22,7 @@ _LARGEST_VALUE = 8 << 20
 
 def stream(
     pool: Pool,
-    words: Statements,
+    statements: Statements,
     catalog: Catalog,
     columns: Sequence[str],
     *,
@@ -31,7 +31,7 @@ def stream(
     missing: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of at most `size` rows, each as the rows are when it is read."""
-    added = pool.retry(lambda c: added_columns(c, words))
+    added = pool.retry(lambda c: added_columns(c, statements))
     dims = catalog.dims | {name: one.dim for name, one in added.items()}
     width = 100 + sum(4 * dims.get(name, 0) for name in columns)
     size = min(size, max(1, _LARGEST_BATCH // width))
@@ -40,11 +40,11 @@ def stream(
     while True:
         room = size - sum(map(len, pieces))
         now = min(step, room)
-        due = words.missing(after, now) if missing else None
-        tail = words.say("ORDER BY {key}", key=words.key) if missing else words.after(after, now)
+        due = statements.missing(after, now) if missing else None
+        tail = statements.in_order() if missing else statements.after(after, now)
         read = partial(
             gather,
-            words=words,
+            statements=statements,
             catalog=catalog,
             columns=columns,
             tail=tail,
@@ -60,59 +60,54 @@ def stream(
             pieces = []
         if not len(piece):
             return
-        after = piece[words.id][-1].as_py()
+        after = piece[statements.id][-1].as_py()
 
 
 def gather(
     connection: Connection,
-    words: Statements,
+    statements: Statements,
     catalog: Catalog,
     columns: Sequence[str],
-    tail: Said,
+    tail: Statement,
     *,
     last: Id | None = None,
     in_order: bool = False,
-    due: Said | None = None,
+    due: Statement | None = None,
 ) -> pa.RecordBatch:
     """The rows that `tail` names, as (id, *columns, TOKEN).
 
     `in_order` are rows after `last`; `due` is a query of ids that have nothing beside.
     """
-    added = added_columns(connection, words)
-    wanted = [name for name in dict.fromkeys(columns) if name != words.id]
+    added = added_columns(connection, statements)
+    wanted = [name for name in dict.fromkeys(columns) if name != statements.id]
     for name in wanted:
         if name not in added and name not in catalog.kinds:
-            raise BadInput(f"has no column {name!r}", where=catalog.place)
+            raise BadInput(f"has no column {name!r}", where=catalog.name)
     aside = [name for name in wanted if name in added]
     kinds = {name: (_kind(name, added, catalog), name in added) for name in wanted}
-    if aside and (due is not None or (in_order and _none_beside(connection, words, last))):
+    if aside and (due is not None or (in_order and _none_beside(connection, statements, last))):
         # Nothing is there to be joined, the first time around.
         kinds = {name: kind for name, kind in kinds.items() if name not in aside}
-    statement = words.gather(kinds, tail, last=last if in_order else None, due=due)
+    statement = statements.gather(kinds, tail, last=last if in_order else None, due=due)
     found = connection.execute(statement, binary=True).fetchone()
-    travel: list[Kind] = [words.id_kind, *(kind for kind, _ in kinds.values()), "integer"]
+    travel: list[Kind] = [statements.id_kind, *(kind for kind, _ in kinds.values()), "integer"]
     values = iter(found or ())
     dims = catalog.dims | {name: added[name].dim for name in aside}
     arrays = {}
-    for name, kind in zip([words.id, *kinds, TOKEN], travel, strict=True):
+    for name, kind in zip([statements.id, *kinds, TOKEN], travel, strict=True):
         parts = [next(values) for _ in gathered("", kind)]
         arrays[name] = scattered(parts, kind, dims.get(name, 0))
-    rows = len(arrays[words.id])
+    rows = len(arrays[statements.id])
     for name in aside:
         arrays.setdefault(name, empty(rows, added[name].kind, dims.get(name, 0)))
-    return pa.RecordBatch.from_pydict({n: arrays[n] for n in [words.id, *wanted, TOKEN]})
+    return pa.RecordBatch.from_pydict({n: arrays[n] for n in [statements.id, *wanted, TOKEN]})
 
 
 def _kind(name: str, added: dict[str, Added], catalog: Catalog) -> Kind:
     return added[name].kind if name in added else catalog.kinds[name]
 
 
-def _none_beside(connection: Connection, words: Statements, last: Id | None) -> bool:
-    if not words.native:
+def _none_beside(connection: Connection, statements: Statements, last: Id | None) -> bool:
+    if not statements.native:
         return False
-    return connection.execute(words.first_beside(last)).fetchone() is None
-
-
-def rows_of(words: Statements, ids: Sequence[Id]) -> Said:
-    """The tail that names these ids."""
-    return words.say("WHERE t.{id} = ANY({ids}::{type}[])", ids=sql.Literal(list(ids)))
+    return connection.execute(statements.first_beside(last)).fetchone() is None

@@ -4,6 +4,9 @@ A vector index knows no filters. It is asked for more rows than are wanted, as m
 enough that pass; if enough of them do, these are the nearest. If not, the filter and the vectors go
 together in a way that no index helps with, and the rows that pass are gone through one by one,
 which is exact. That is also the first choice where the planner says that it costs little.
+
+Both models are asked in one statement: the rows that either search finds are compared with both
+queries where they are.
 """
 
 from __future__ import annotations
@@ -11,17 +14,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.stores.contract import Hit
-from crossfade.stores.names import PREFIX, Range
+from crossfade.stores.contract import Compared, Hit
+from crossfade.stores.names import Range
 from crossfade.stores.postgres.catalog import Catalog
-from crossfade.stores.postgres.connection import Connection, Pool, sql
-from crossfade.stores.postgres.statements import OPERATORS, Said, Statements
+from crossfade.stores.postgres.connection import Connection, Pool
+from crossfade.stores.postgres.copy import encode_vector
+from crossfade.stores.postgres.statements import (
+    ROWS_AND_DEAD,
+    Nearest,
+    Statement,
+    Statements,
+    written_out,
+)
 
 # What an index is asked for at least; it looks at as many, and knows the first of them best.
 _LEAST = 100
@@ -33,13 +44,14 @@ _SPARE = 4
 _CHEAP = 4000.0
 # Types with numbers from here on are not PostgreSQL's own.
 _FIRST_FOREIGN = 16384
+Float = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
     """What is searched for; `where` as `check_where` gives it."""
 
-    query: NDArray[np.float32]
+    query: Float
     column: str
     k: int
     where: Mapping[str, list[Any] | Range]
@@ -51,132 +63,215 @@ class Question:
         return self.missing or bool(self.where)
 
 
-def search(pool: Pool, words: Statements, catalog: Catalog, question: Question) -> list[Hit]:
+def search(pool: Pool, statements: Statements, catalog: Catalog, question: Question) -> list[Hit]:
     """The `k` nearest rows that pass, or all that pass where there are fewer."""
-    asking = _Asking(words, catalog, question)
-    found = pool.retry(asking)
+
+    def act(connection: Connection) -> list[Any]:
+        one = _Search(statements, catalog, question)
+        depth = one.depth(connection)
+        if depth is not None:
+            _look_deep(connection, catalog, depth)
+            found = _fetch(connection, _statement_of(one.nearest, depth), [question.query])
+            if len(found) >= question.k:
+                return found
+        return _fetch(connection, _statement_of(one.nearest, None), [question.query])
+
     hits = [
-        Hit(row[0], _score(words.metric, row[1]), dict(zip(question.columns, row[2:], strict=True)))
-        for row in found
+        Hit(
+            row[0],
+            _score(statements.distance, row[1]),
+            dict(zip(question.columns, row[2:], strict=True)),
+        )
+        for row in pool.retry(act)
     ]
     # By cosine, a zero vector is neither near nor far; the server puts it last.
     return [hit for hit in hits if not math.isnan(hit.score)]
 
 
-def _kept(name: str, values: list[Any] | Range) -> list[Said]:
-    """The terms of a filter on one column."""
-    column = sql.Identifier(name)
-    if isinstance(values, Range):
-        return [
-            sql.SQL("t.{} {} {}").format(column, sql.SQL(sign), sql.Literal(end))
-            for sign, end in values.ends
+def search_both(
+    pool: Pool,
+    statements: Statements,
+    catalog: Catalog,
+    question: Question,
+    *,
+    backward: Float,
+    shared: Float | None,
+    column: str,
+    state: str,
+) -> Compared:
+    """`question` is the old query on the old vectors; `shared` a query on the added `column`, or
+    None where that is not in use yet and `backward` is asked instead; see `TwoSided`."""
+    vectors = [question.query, backward, *([] if shared is None else [shared])]
+    other = replace(
+        question,
+        query=vectors[-1],
+        column=question.column if shared is None else column,
+    )
+
+    def act(connection: Connection) -> list[Any]:
+        sides = [
+            _Search(statements, catalog, question),
+            _Search(statements, catalog, other, parameter=len(vectors)),
         ]
-    return [sql.SQL("t.{} = ANY({})").format(column, sql.Literal(values))]
+        depths = [side.depth(connection) for side in sides]
+        _look_deep(connection, catalog, max((d for d in depths if d is not None), default=_LEAST))
+        while True:
+            how = (
+                sides[0].nearest,
+                sides[1].nearest,
+                tuple(depths),
+                shared is not None,
+                column,
+                state,
+            )
+            statement = (_compose_both if question.filtered else _known_both)(*how)
+            found = _fetch(connection, statement, vectors, binary=not question.columns)
+            # What an index finds too little of is gone through one by one.
+            short = [
+                depth is not None and sum(row[at] is not None for row in found) < question.k
+                for at, depth in enumerate(depths, 1)
+            ]
+            if not any(short):
+                return found
+            depths = [None if few else d for few, d in zip(short, depths, strict=True)]
+
+    return _compared(
+        pool.retry(act),
+        statements.distance,
+        question.columns,
+        dim=len(question.query),
+        lifted=shared is not None,
+    )
 
 
-class _Asking:
-    """One search, which may take two statements."""
+def _compared(
+    found: list[Any], distance: str, columns: Sequence[str], *, dim: int, lifted: bool
+) -> Compared:
+    """In the order of the old side's ranks, then of the other's."""
+    rows = [
+        row for row in found if any(side is not None and not math.isnan(side) for side in row[1:3])
+    ]
+    rows.sort(
+        key=lambda row: (
+            (0, row[1]) if row[1] is not None and not math.isnan(row[1]) else (1, row[2])
+        )
+    )
+    first = 8 if lifted else 6
 
-    def __init__(self, words: Statements, catalog: Catalog, question: Question) -> None:
-        self.words, self.catalog, self.question = words, catalog, question
-        self.aside = question.column.startswith(PREFIX)
-        self.home = words.say("{side}" if self.aside else "{table}")
+    def of(at: int) -> NDArray[np.float64]:
+        return np.array([_similarity(distance, row[at]) for row in rows], np.float64)
 
-    def __call__(self, connection: Connection) -> list[Any]:
-        k, depth = self.question.k, max(_LEAST, 2 * self.question.k)
+    return Compared(
+        hits=[Hit(row[0], 0.0, dict(zip(columns, row[first:], strict=True))) for row in rows],
+        old=of(3),
+        backward=of(4),
+        shared=of(6) if lifted else np.full(len(rows), np.nan),
+        vectors=_vectors([row[5] for row in rows], dim),
+        states=[row[7] for row in rows] if lifted else [None] * len(rows),
+    )
+
+
+def _vectors(sent: list[bytes | None], dim: int) -> Float:
+    """Vectors as `encode_vector` writes them; zeros where a row has none."""
+    none = encode_vector(np.zeros(dim))
+    raw = np.frombuffer(b"".join(none if one is None else one for one in sent), np.uint8)
+    return raw.reshape(len(sent), len(none))[:, 4:].copy().view(">f4").astype(np.float32)
+
+
+class _Search:
+    """One search, by an index or without."""
+
+    def __init__(
+        self, statements: Statements, catalog: Catalog, question: Question, parameter: int = 1
+    ) -> None:
+        self.question, self.statements = question, statements
+        self.nearest = Nearest(
+            statements,
+            column=question.column,
+            k=question.k,
+            columns=tuple(question.columns),
+            halves=catalog.halves,
+            parameter=parameter,
+            where=question.where,
+            missing=question.missing,
+        )
+
+    def depth(self, connection: Connection) -> int | None:
+        """How many rows an index is asked for; None where it is better not asked at all."""
+        k = self.question.k
+        depth = max(_LEAST, 2 * k)
         if self.question.filtered:
-            share, cost = self._estimated(connection)
+            share, cost = self._estimate(connection)
             depth = max(depth, math.ceil(_SPARE * k / share))
             if cost < _CHEAP or depth > max(_MOST, 2 * k):
-                return _fetched(connection, self._exact())
-        connection.set("hnsw.ef_search", str(min(depth, _MOST)))
-        connection.set("ivfflat.probes", str(self.catalog.probes))
-        found = _fetched(connection, self._by_index(depth))
-        return found if len(found) >= k else _fetched(connection, self._exact())
+                return None
+        return depth
 
-    def _estimated(self, connection: Connection) -> tuple[float, float]:
+    def _estimate(self, connection: Connection) -> tuple[float, float]:
         """The share of rows that pass, and what it costs to go through them, by the planner."""
-        explain = sql.SQL("EXPLAIN (FORMAT JSON) {}").format(self._exact())
-        plan = connection.execute(explain).fetchone()
-        rows = connection.execute(
-            "SELECT reltuples FROM pg_class WHERE oid = to_regclass(%s)",
-            [self.words.say("{table}").as_string(None)],
-        ).fetchone()
+        explain = replace(self.nearest, parameter=1).explain()
+        plan = connection.search(explain, [self.question.query]).fetchone()
+        which = [self.statements.table_name]
+        rows = connection.execute(ROWS_AND_DEAD, which).fetchone()
         top = (plan or [[{"Plan": {}}]])[0][0]["Plan"]
         passing = top.get("Plans", [top])[0].get("Plan Rows", 1)
         total = max(rows[0] if rows else 1.0, passing, 1.0)
         return max(passing, 1.0) / total, float(top.get("Total Cost", 0.0))
 
-    def _by_index(self, depth: int) -> Said:
-        """The nearest `depth` rows, and of those the nearest that pass."""
-        near = sql.SQL(
-            "(SELECT n.*, {distance} AS crossfade_distance FROM {home} n "
-            "WHERE {vector} IS NOT NULL ORDER BY {distance} LIMIT {depth})"
-        ).format(
-            distance=self._distance("n"),
-            home=self.home,
-            vector=self._vector("n"),
-            depth=sql.Literal(depth),
-        )
-        return self._select(near, sql.SQL("{}.crossfade_distance").format(self._letter), [])
 
-    def _exact(self) -> Said:
-        # An expression that no index is made of.
-        distance = sql.SQL("({} + 0)").format(self._distance(self._letter.as_string(None)))
-        there = sql.SQL("{} IS NOT NULL").format(self._vector(self._letter.as_string(None)))
-        return self._select(self.home, distance, [there])
-
-    @property
-    def _letter(self) -> sql.SQL:
-        return sql.SQL("s" if self.aside else "t")
-
-    def _select(self, home: Said, distance: Said, terms: list[Said]) -> Said:
-        question, words = self.question, self.words
-        joined = "{home} s JOIN {table} t USING ({id})" if self.aside else "{home} t"
-        if question.missing:
-            # Whoever locks both tables begins with the one beside, and so does this.
-            joined = "{side} s RIGHT JOIN {home} t USING ({id})"
-            terms = [words.say("s.{id} IS NULL"), *terms]
-        elif not self.aside and any(name.startswith(PREFIX) for name in question.columns):
-            joined = "{side} s RIGHT JOIN {home} t USING ({id})"
-        terms = [
-            *(term for name, values in question.where.items() for term in _kept(name, values)),
-            *terms,
-        ]
-        return words.say(
-            "SELECT t.{id}{cast}, {distance}{values} FROM {joined}{where} "
-            "ORDER BY {distance} LIMIT {k}",
-            joined=words.say(joined, home=home),
-            cast=sql.SQL("" if words.integer_ids else "::text"),
-            values=sql.SQL("").join(
-                sql.SQL(", {}.{}").format(
-                    sql.SQL("s" if c.startswith(PREFIX) else "t"), sql.Identifier(c)
-                )
-                for c in question.columns
-            ),
-            where=sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(terms))
-            if terms
-            else sql.SQL(""),
-            distance=distance,
-            k=sql.Literal(question.k),
-        )
-
-    def _vector(self, letter: str) -> Said:
-        return sql.SQL("{}.{}").format(sql.SQL(letter), sql.Identifier(self.question.column))
-
-    def _distance(self, letter: str) -> Said:
-        numbers = map(repr, np.asarray(self.question.query, np.float32).tolist())
-        return sql.SQL("({} {} {}::{})").format(
-            self._vector(letter),
-            sql.SQL(OPERATORS[self.words.metric]),
-            sql.Literal(f"[{','.join(numbers)}]"),
-            sql.SQL("halfvec" if self.catalog.halves and not self.aside else "vector"),
-        )
+def _compose(nearest: Nearest, depth: int | None) -> Statement:
+    return nearest.exact() if depth is None else nearest.by_index(depth)
 
 
-def _fetched(connection: Connection, statement: Said) -> list[Any]:
+def _compose_both(
+    by_old: Nearest,
+    by_new: Nearest,
+    depths: tuple[int | None, ...],
+    lifted: bool,
+    column: str,
+    state: str,
+) -> Statement:
+    return by_old.statements.score_both(
+        by_old.candidates(depths[0]),
+        by_new.candidates(depths[1]),
+        old=by_old.column,
+        halves=by_old.halves,
+        shared=column if lifted else None,
+        state=state,
+        columns=by_old.columns,
+    )
+
+
+# Without a filter the same statement is executed again and again, with other vectors; to put it
+# together takes as long as many a search. Filters hold values: 1 and True would be taken for one.
+@lru_cache(maxsize=256)
+def _known(nearest: Nearest, depth: int | None) -> Statement:
+    return written_out(_compose(nearest, depth))
+
+
+@lru_cache(maxsize=256)
+def _known_both(*how: Any) -> Statement:
+    return written_out(_compose_both(*how))
+
+
+def _statement_of(nearest: Nearest, depth: int | None) -> Statement:
+    return (_compose if nearest.where else _known)(nearest, depth)
+
+
+def _look_deep(connection: Connection, catalog: Catalog, depth: int) -> None:
+    connection.set("hnsw.ef_search", str(min(depth, _MOST)))
+    connection.set("ivfflat.probes", str(catalog.probes))
+
+
+def _fetch(
+    connection: Connection,
+    statement: Statement,
+    vectors: Sequence[Float],
+    *,
+    binary: bool = False,
+) -> list[Any]:
     """Rows with vectors as lists: the server gives values of its extensions as text."""
-    cursor = connection.execute(statement)
+    cursor = connection.search(statement, vectors, binary=binary)
     foreign = [d.type_code >= _FIRST_FOREIGN for d in cursor.description or ()]
     if not any(foreign):
         return cursor.fetchall()
@@ -189,8 +284,16 @@ def _fetched(connection: Connection, statement: Said) -> list[Any]:
     ]
 
 
-def _score(metric: str, distance: float) -> float:
+def _score(by: str, distance: float) -> float:
     # pgvector gives 1 − cosine, the distance itself, and minus the inner product.
-    if metric == "l2":
+    if by == "l2":
         return -distance * distance
-    return -distance if metric == "dot" else 1.0 - distance
+    return -distance if by == "dot" else 1.0 - distance
+
+
+def _similarity(by: str, distance: float | None) -> float:
+    """NaN where there is no vector; of a zero vector, that it has nothing in common."""
+    if distance is None:
+        return math.nan
+    found = _score(by, distance)
+    return 0.0 if math.isnan(found) else found

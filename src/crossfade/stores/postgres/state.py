@@ -7,40 +7,30 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-import psycopg
-
 from crossfade.stores.address import safe_name
-from crossfade.stores.postgres.connection import Connection, Pool, sql
-from crossfade.stores.postgres.statements import Statements
+from crossfade.stores.contract import Change
+from crossfade.stores.postgres.connection import Connection, Pool
+from crossfade.stores.postgres.driver import psycopg, sql
+from crossfade.stores.postgres.statements import NAME_OF_TABLE, NOW, Statements
 
 # Whose lock it is, which is no value of anybody's.
 LOCK = "lock"
-_TABLE = """
-    SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = to_regclass({})
-"""
 
 
-def state_exists(connection: Connection, words: Statements) -> bool:
+def state_exists(connection: Connection, statements: Statements) -> bool:
     """Whether anything is kept in this schema."""
-    there = sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(
-        sql.Literal(words.say("{state}").as_string(None))
-    )
-    found = connection.execute(there).fetchone()
+    found = connection.execute(statements.state_exists()).fetchone()
     return bool(found and found[0])
 
 
-def value_of(pool: Pool, words: Statements, key: str) -> str | None:
+def value_of(pool: Pool, statements: Statements, key: str) -> str | None:
     """The value of that name, if there is one."""
-    ask = words.say(
-        "SELECT value FROM {state} WHERE store = {store} AND key = {key}", key=sql.Literal(key)
-    )
 
     def look(connection: Connection) -> str | None:
-        if not state_exists(connection, words):
+        if not state_exists(connection, statements):
             return None
         try:
-            row = connection.execute(ask).fetchone()
+            row = connection.execute(statements.read_value(key)).fetchone()
         except psycopg.errors.UndefinedTable:
             # Its last value was taken away in between.
             return None
@@ -49,29 +39,21 @@ def value_of(pool: Pool, words: Statements, key: str) -> str | None:
     return pool.retry(look)
 
 
-def put_value(connection: Connection, words: Statements, key: str, value: str) -> None:
+def put_value(connection: Connection, statements: Statements, key: str, value: str) -> None:
     """Put a value under that name, in the transaction that is open if there is one."""
-    make = (
-        "CREATE TABLE IF NOT EXISTS {state} "
-        "(store text, key text, value text NOT NULL, PRIMARY KEY (store, key))"
-    )
-    put = (
-        "INSERT INTO {state} VALUES ({store}, {key}, {value}) "
-        "ON CONFLICT (store, key) DO UPDATE SET value = EXCLUDED.value"
-    )
-    if not state_exists(connection, words):
-        connection.execute(words.say(make))
-    connection.execute(words.say(put, key=sql.Literal(key), value=sql.Literal(value)))
+    if not state_exists(connection, statements):
+        connection.execute(statements.create_state())
+    connection.execute(statements.put_value(key, value))
 
 
-def keep(pool: Pool, words: Statements, key: str, value: str | None) -> None:
+def keep(pool: Pool, statements: Statements, key: str, value: str | None) -> None:
     """Put a value under that name, or take it away."""
 
     def change(connection: Connection) -> None:
         if value is None:
-            _take_away(connection, words, key)
+            _take_away(connection, statements, key)
         else:
-            put_value(connection, words, key, value)
+            put_value(connection, statements, key, value)
 
     def settled(connection: Connection) -> None:
         try:
@@ -84,16 +66,46 @@ def keep(pool: Pool, words: Statements, key: str, value: str | None) -> None:
     pool.retry(settled)
 
 
-def _take_away(connection: Connection, words: Statements, key: str) -> None:
-    forget = "DELETE FROM {state} WHERE store = {store} AND key = {key}"
-    last = "SELECT NOT EXISTS (SELECT FROM {state} WHERE key <> {lock})"
-    if not state_exists(connection, words):
+def change_value(pool: Pool, statements: Statements, key: str, change: Change) -> str | None:
+    """What `change` makes of a value in its place, with nobody in between."""
+
+    def attempt(connection: Connection) -> tuple[bool, str | None]:
+        with connection.transaction():
+            row = connection.execute(statements.hold_value(key)).fetchone()
+            # After the wait for others, not before it.
+            (now,) = connection.execute(NOW).fetchone() or (0.0,)
+            before = None if row is None else str(row[0])
+            after = change(before, float(now))
+            if after == before:
+                return True, after
+            if after is None:
+                connection.execute(statements.delete_value(key))
+            elif before is None:
+                made = connection.execute(statements.first_value(key, after))
+                return made.rowcount == 1, after
+            else:
+                connection.execute(statements.put_value(key, after))
+            return True, after
+
+    def settled(connection: Connection) -> str | None:
+        if not state_exists(connection, statements):
+            connection.execute(statements.create_state())
+        while True:
+            done, found = attempt(connection)
+            if done:
+                return found
+
+    return pool.retry(settled)
+
+
+def _take_away(connection: Connection, statements: Statements, key: str) -> None:
+    if not state_exists(connection, statements):
         return
     with connection.transaction():
-        connection.execute(words.say("LOCK TABLE {state}"))
-        connection.execute(words.say(forget, key=sql.Literal(key)))
-        if connection.execute(words.say(last, lock=sql.Literal(LOCK))).fetchone() == (True,):
-            connection.execute(words.say("DROP TABLE {state}"))
+        connection.execute(statements.lock_state())
+        connection.execute(statements.delete_value(key))
+        if connection.execute(statements.no_values_but(LOCK)).fetchone() == (True,):
+            connection.execute(statements.drop_state())
 
 
 def value_at(url: str, table: str, key: str, patience: float = 30.0) -> str | None:
@@ -101,12 +113,12 @@ def value_at(url: str, table: str, key: str, patience: float = 30.0) -> str | No
     pool = Pool(url, safe_name(f"{url}#{table}"), patience)
     try:
         name = sql.Identifier(*unquote(table).split(".", 1)).as_string(None)
-        found = pool.execute(sql.SQL(_TABLE).format(sql.Literal(name)))
+        found = pool.execute(NAME_OF_TABLE, [name])
         if not found:
             return None
         # Its key is not known here, and no statement about values names it.
         schema, name = found[0]
-        words = Statements(schema, name, id="", id_type="bigint", metric="cosine")
-        return value_of(pool, words, key)
+        statements = Statements(schema, name, id="", id_type="bigint", distance="cosine")
+        return value_of(pool, statements, key)
     finally:
         pool.close()

@@ -17,30 +17,32 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crossfade.distance import Distance
 from crossfade.stores.address import safe_name
 from crossfade.stores.contract import (
     ROWS,
+    Change,
     Column,
+    Compared,
     Description,
     Hit,
     Id,
-    Metric,
     Obstacle,
     Where,
     Work,
 )
 from crossfade.stores.names import PREFIX, check_where
 from crossfade.stores.postgres.catalog import Added, Catalog, added_columns, read_catalog
-from crossfade.stores.postgres.connection import Connection, Pool, sql
+from crossfade.stores.postgres.connection import Connection, Pool
 from crossfade.stores.postgres.dependants import find_dependants
-from crossfade.stores.postgres.dry_run import statements
+from crossfade.stores.postgres.dry_run import outline
 from crossfade.stores.postgres.index import tidy_and_index
-from crossfade.stores.postgres.lock import migration_lock
+from crossfade.stores.postgres.lock import end_worker, migration_lock, worker_lock
 from crossfade.stores.postgres.promote import begin_anew, promote, withdraw
-from crossfade.stores.postgres.rows import gather, rows_of, stream
-from crossfade.stores.postgres.search import Question, search
-from crossfade.stores.postgres.state import keep, value_of
-from crossfade.stores.postgres.statements import Statements
+from crossfade.stores.postgres.rows import gather, stream
+from crossfade.stores.postgres.search import Question, search, search_both
+from crossfade.stores.postgres.state import change_value, keep, value_of
+from crossfade.stores.postgres.statements import ACTIVITY, Statements
 from crossfade.stores.postgres.write import erase, write
 from crossfade.stores.rows import in_order
 
@@ -57,7 +59,7 @@ class PostgresStore:
         *,
         id: str | None = None,
         vector: str | None = None,
-        metric: Metric | None = None,
+        distance: Distance | None = None,
         patience: float = 30.0,
     ) -> None:
         self.name = safe_name(f"{url}#{table}")
@@ -68,24 +70,26 @@ class PostgresStore:
             self.close()
             raise
         self.id, self.vector = self._catalog.id, self._catalog.vector
-        self.metric: Metric = metric or self._catalog.metric or "cosine"
+        self.distance: Distance = distance or self._catalog.distance or "cosine"
 
     @property
-    def _words(self) -> Statements:
-        return Statements.of(self._catalog, self.metric)
+    def _statements(self) -> Statements:
+        return Statements.of(self._catalog, self.distance)
 
     def describe(self) -> Description:
-        words = self._words
-        self._catalog = found = self._look(f"{words.schema}.{words.name}", self.id, self.vector)
+        statements = self._statements
+        self._catalog = found = self._look(
+            f"{statements.schema}.{statements.name}", self.id, self.vector
+        )
         return Description(
             kind=self.kind,
             name=self.name,
-            rows=self._pool.execute(words.say("SELECT count(*) FROM {table}"))[0][0],
+            rows=self._pool.execute(statements.count())[0][0],
             id=self.id,
-            id_type="integer" if words.integer_ids else "text",
+            id_type="integer" if statements.integer_ids else "text",
             vector=self.vector,
             dim=found.dims[self.vector],
-            metric=self.metric,
+            distance=self.distance,
             columns=tuple(found.kinds),
             added=tuple(self._added()),
             indexed=found.indexed,
@@ -101,7 +105,7 @@ class PostgresStore:
     ) -> Iterator[pa.RecordBatch]:
         return stream(
             self._pool,
-            self._words,
+            self._statements,
             self._catalog,
             columns,
             after=after,
@@ -110,40 +114,34 @@ class PostgresStore:
         )
 
     def read(self, ids: Sequence[Id], columns: Sequence[str]) -> pa.RecordBatch:
-        words, catalog = self._words, self._catalog
-        wanted = rows_of(words, ids)
-        found = self._pool.retry(lambda c: gather(c, words, catalog, columns, wanted))
+        statements, catalog = self._statements, self._catalog
+        wanted = statements.rows_of(ids)
+        found = self._pool.retry(lambda c: gather(c, statements, catalog, columns, wanted))
         return in_order(pa.Table.from_batches([found]), self.id, ids)
 
     def add_columns(self, columns: Sequence[Column]) -> None:
-        begin_anew(self._pool, self._words)
-        for statement in self._words.add(columns):
+        begin_anew(self._pool, self._statements)
+        for statement in self._statements.add_columns(columns):
             self._pool.execute(statement)
 
     def drop_columns(self, names: Sequence[str]) -> None:
         if not (there := self._added()):
             return
         if set(there) <= set(names):
-            self._pool.execute(self._words.say("DROP TABLE IF EXISTS {side}"))
+            self._pool.execute(self._statements.drop_side())
             return
         for name in names:
-            drop = "ALTER TABLE {side} DROP COLUMN IF EXISTS {name}"
-            self._pool.execute(self._words.say(drop, name=sql.Identifier(name)))
+            self._pool.execute(self._statements.drop_added(name))
 
     def write(self, rows: pa.RecordBatch) -> int:
-        return write(self._pool, self._words, rows)
+        return write(self._pool, self._statements, rows)
 
     def erase(self, rows: pa.RecordBatch) -> int:
-        return erase(self._pool, self._words, rows)
+        return erase(self._pool, self._statements, rows)
 
     def tally(self, column: str) -> dict[str | None, int]:
-        # Ids of the application's table come from its index, without a look at its vectors.
-        count = (
-            "SELECT s.{name}, count(*) FROM {side} s "
-            "WHERE EXISTS (SELECT FROM {table} t WHERE t.{id} = s.{id}) GROUP BY 1"
-        )
-        found = dict(self._pool.execute(self._words.say(count, name=sql.Identifier(column))))
-        rows = self._pool.execute(self._words.say("SELECT count(*) FROM {table}"))[0][0]
+        found = dict(self._pool.execute(self._statements.tally(column)))
+        rows = self._pool.execute(self._statements.count())[0][0]
         without = rows - sum(found.values()) + found.pop(None, 0)
         return found | ({None: without} if without > 0 else {})
 
@@ -168,37 +166,65 @@ class PostgresStore:
             missing=missing is not None,
             columns=columns,
         )
-        return search(self._pool, self._words, self._catalog, question)
+        return search(self._pool, self._statements, self._catalog, question)
+
+    def search_both(
+        self,
+        old: NDArray[np.float32],
+        backward: NDArray[np.float32],
+        shared: NDArray[np.float32] | None,
+        *,
+        column: str,
+        state: str,
+        k: int,
+        where: Where | None = None,
+        columns: Sequence[str] = (),
+    ) -> Compared:
+        question = Question(
+            query=old,
+            column=self.vector,
+            k=k,
+            where=check_where(where, tuple(self._catalog.kinds)),
+            missing=False,
+            columns=columns,
+        )
+        return search_both(
+            self._pool,
+            self._statements,
+            self._catalog,
+            question,
+            backward=backward,
+            shared=shared,
+            column=column,
+            state=state,
+        )
 
     def build_index(self, column: str) -> None:
-        words, dim = self._words, self._added()[column].dim
-        orphans = (
-            "DELETE FROM {side} s WHERE NOT EXISTS (SELECT FROM {table} t WHERE t.{id} = s.{id})"
-        )
-        self._pool.execute(words.say(orphans))
+        statements, dim = self._statements, self._added()[column].dim
+        self._pool.execute(statements.delete_orphans())
 
         def build(connection: Connection) -> None:
-            tidy_and_index(connection, words, column, dim)
+            tidy_and_index(connection, statements, column, dim)
 
         self._pool.retry(build)
 
     def obstacles(self) -> list[Obstacle]:
-        words, catalog = self._words, self._catalog
-        return self._pool.retry(lambda c: find_dependants(c, words, catalog)).obstacles
+        statements, catalog = self._statements, self._catalog
+        return self._pool.retry(lambda c: find_dependants(c, statements, catalog)).obstacles
 
     def promote(
         self, column: str, drop: Sequence[str], *, columns: Sequence[str], work: Work
     ) -> str:
-        words = self._words
-        table = f"{words.schema}.{words.name}"
+        statements = self._statements
+        table = f"{statements.schema}.{statements.name}"
         self._catalog = self._look(table, self.id, self.vector)
         # All that was added goes with the table beside, `drop` among it.
-        promote(self._pool, words, self._catalog, column, columns, work)
+        promote(self._pool, statements, self._catalog, column, columns, work)
         self._catalog = self._look(table, self.id, self.vector)
         return self.vector
 
     def withdraw(self, column: str) -> None:
-        withdraw(self._pool, self._words, column)
+        withdraw(self._pool, self._statements, column)
 
     def version(self) -> str | None:
         """None: PostgreSQL has no mark of a whole table."""
@@ -206,13 +232,7 @@ class PostgresStore:
 
     def activity(self) -> str | None:
         """What the server has counted of rows that came, changed and went, about a second late."""
-        words = self._words
-        count = sql.SQL(
-            "SELECT pg_stat_get_tuples_inserted(c) || '/' || pg_stat_get_tuples_updated(c) || '/' "
-            "|| pg_stat_get_tuples_deleted(c) FROM (SELECT {}::regclass::oid AS c) AS t "
-            "WHERE current_setting('track_counts')::boolean"
-        ).format(sql.Literal(words.say("{table}").as_string(None)))
-        found = self._pool.execute(count)
+        found = self._pool.execute(ACTIVITY, [self._statements.table_name])
         return str(found[0][0]) if found else None
 
     def duplicates(self) -> list[Id]:
@@ -220,16 +240,30 @@ class PostgresStore:
         return []
 
     def get(self, key: str) -> str | None:
-        return value_of(self._pool, self._words, key)
+        return value_of(self._pool, self._statements, key)
 
     def put(self, key: str, value: str | None) -> None:
-        keep(self._pool, self._words, key, value)
+        keep(self._pool, self._statements, key, value)
 
     def lock(self) -> AbstractContextManager[None]:
-        return migration_lock(self._pool, self._words)
+        return migration_lock(self._pool, self._statements)
+
+    def change(self, key: str, change: Change) -> str | None:
+        return change_value(self._pool, self._statements, key, change)
+
+    def join(self, mark: str) -> AbstractContextManager[None]:
+        return worker_lock(self._pool, self._statements, mark)
+
+    def disown(self, mark: str) -> None:
+        end_worker(self._pool, self._statements, mark)
 
     def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
-        return statements(self._words, self.vector, columns)
+        statements, catalog = self._statements, self._catalog
+        dim = columns[0].dim
+        found = self._pool.retry(
+            lambda c: find_dependants(c, statements, catalog, dim=dim, try_checks=False)
+        )
+        return outline(statements, self.vector, columns, found)
 
     def close(self) -> None:
         self._pool.close()
@@ -238,5 +272,5 @@ class PostgresStore:
         return self._pool.retry(lambda c: read_catalog(c, table, id, vector, self.name))
 
     def _added(self) -> dict[str, Added]:
-        words = self._words
-        return self._pool.retry(lambda c: added_columns(c, words))
+        statements = self._statements
+        return self._pool.retry(lambda c: added_columns(c, statements))

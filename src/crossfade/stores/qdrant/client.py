@@ -6,7 +6,6 @@ have one client at a time; all that a process opens share it, and so may the app
 
 from __future__ import annotations
 
-import fcntl
 import os
 import warnings
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ _local: dict[Path, _Shared] = {}
 
 
 @dataclass
-class Place:
+class Database:
     """An open client, with the folder it works on in local mode."""
 
     client: Any
@@ -54,7 +53,7 @@ class Place:
             release(self.folder)
 
 
-def connect(url: str) -> Place:
+def connect(url: str) -> Database:
     """The Qdrant at `qdrant://host:port`, `qdrant+https://host:port` or `qdrant:FOLDER`."""
     scheme, _, rest = url.partition(":")
     if not rest.startswith("//"):
@@ -63,14 +62,14 @@ def connect(url: str) -> Place:
             raise BadInput(
                 "is no folder of a local Qdrant", where=url, step="name one, or qdrant://HOST:PORT"
             )
-        return Place(local_client(folder), f"qdrant:{rest}", folder)
+        return Database(local_client(folder), f"qdrant:{rest}", folder)
     name, found = safe_name(url), Url.of(url)
     if found.user or found.password is not None or found.query:
         raise BadInput(
             "the address holds more than a host", where=name, step=f"put the key into {KEY}"
         )
     secure = scheme == "qdrant+https"
-    with telling(name), warnings.catch_warnings():
+    with translate_errors(name), warnings.catch_warnings():
         parts = urlsplit(url)
         if parts.hostname in _LOOPBACK:
             warnings.filterwarnings("ignore", "Api key is used with an insecure connection")
@@ -81,7 +80,7 @@ def connect(url: str) -> Place:
             timeout=_SECONDS,
             check_compatibility=False,
         )
-    return Place(client, name, None)
+    return Database(client, name, None)
 
 
 def local_client(folder: str | Path) -> Any:
@@ -97,7 +96,7 @@ def local_client(folder: str | Path) -> Any:
     folder = Path(folder).resolve()
     if folder not in _local:
         _refuse_held(folder)
-        with telling(f"qdrant:{folder}"):
+        with translate_errors(f"qdrant:{folder}"):
             _local[folder] = _Shared(_library().QdrantClient(path=str(folder)))
     _local[folder].users += 1
     return _local[folder].client
@@ -113,7 +112,7 @@ def release(folder: str | Path) -> None:
 
 
 @contextmanager
-def telling(name: str) -> Iterator[None]:
+def translate_errors(name: str) -> Iterator[None]:
     """Errors of the client as ours, with the name of the place and without the key."""
     try:
         yield
@@ -126,6 +125,15 @@ def telling(name: str) -> Iterator[None]:
         said = " ".join(str(source).split()) or type(source).__name__
         said = redact(said, [os.environ.get(KEY, "")])
         raise StoreError(said[:300], where=name, step="check that Qdrant is there") from None
+
+
+def models_of(client: Any) -> Any:
+    """What calls of a client are made of: the classes of Qdrant's own one, or those that another
+    client brings along (the engine in process has no need of a library for servers)."""
+    own = getattr(client, "models", None)
+    if own is None:
+        from qdrant_client import models as own
+    return own
 
 
 def status_of(error: BaseException) -> int | None:
@@ -144,20 +152,23 @@ def _is_of_client(error: Exception) -> bool:
 
 
 def _refuse_held(folder: Path) -> None:
+    _library()
+    # What the client itself locks with, on every system; it comes with it.
+    import portalocker
+
     try:
-        handle = os.open(folder / ".lock", os.O_RDWR)
+        with (folder / ".lock").open("r+") as handle:
+            portalocker.lock(
+                handle, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING
+            )
     except FileNotFoundError:
         return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except portalocker.exceptions.LockException:
         raise StoreError(
             "another process has this folder open",
             where=f"qdrant:{folder}",
             step="stop it, or run a Qdrant server, which many can use at once",
         ) from None
-    finally:
-        os.close(handle)
 
 
 def _library() -> Any:

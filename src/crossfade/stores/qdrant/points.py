@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from crossfade.errors import StoreError
 from crossfade.stores.contract import Id
-from crossfade.stores.qdrant.client import status_of, telling
+from crossfade.stores.names import PREFIX
+from crossfade.stores.qdrant.client import models_of, status_of, translate_errors
 from crossfade.stores.qdrant.rows import UNNAMED, point_id, vector_of
 
 # A request of a server may have 32 MB: this many vectors of 4,096 numbers fit.
 PIECE = 256
 _TRIES = 5
+MARK = f"{PREFIX}mark"
 Written = tuple[dict[str, Any], dict[str, Any]]
 
 
@@ -24,38 +27,35 @@ class Points:
         self.client = client
         self.collection = collection
         self.name = name
+        self.models = models_of(client)
 
     def vectors(self) -> dict[str, Any]:
         """The dense vectors there are: name → size and distance."""
-        with telling(self.name):
+        with translate_errors(self.name):
             found = self.client.get_collection(self.collection).config.params.vectors
         return dict(found) if isinstance(found, Mapping) else {UNNAMED: found}
 
     def count(self) -> int:
-        with telling(self.name):
+        with translate_errors(self.name):
             return int(self.client.count(self.collection, exact=True).count)
 
     def has_field(self, key: str) -> bool:
         """Whether any point has a payload field."""
-        from qdrant_client import models
-
-        empty = models.IsEmptyCondition(is_empty=models.PayloadField(key=key))
-        with telling(self.name):
+        empty = self.models.IsEmptyCondition(is_empty=self.models.PayloadField(key=key))
+        with translate_errors(self.name):
             found, _ = self.client.scroll(
-                self.collection, models.Filter(must_not=[empty]), limit=1, with_payload=False
+                self.collection, self.models.Filter(must_not=[empty]), limit=1, with_payload=False
             )
         return bool(found)
 
     def after(self, key: Id | None, size: int, kept: Any = None) -> list[Any]:
         """The next points in order of id, at most `size`; those that meet the condition `kept`."""
-        from qdrant_client import models
-
-        only = None if kept is None else models.Filter(must=[kept])
+        only = None if kept is None else self.models.Filter(must=[kept])
         out: list[Any] = []
         while len(out) < size:
             # A scroll begins at its offset: that point was seen before, if it is still there.
             limit = min(PIECE, size - len(out)) + 1
-            with telling(self.name):
+            with translate_errors(self.name):
                 page, _ = self.client.scroll(
                     self.collection,
                     only,
@@ -83,7 +83,7 @@ class Points:
         known = [key for key in map(point_id, ids) if key is not None]
         found: dict[Id, Any] = {}
         for first in range(0, len(known), PIECE):
-            with telling(self.name):
+            with translate_errors(self.name):
                 some = self.client.retrieve(
                     self.collection,
                     known[first : first + PIECE],
@@ -95,13 +95,11 @@ class Points:
 
     def create_vector(self, name: str, size: int, distance: Any) -> None:
         """Add a named vector; one that is there already is left alone."""
-        from qdrant_client import models
-
-        dense = models.DenseVectorConfig(size=size, distance=distance)
-        with telling(self.name):
+        dense = self.models.DenseVectorConfig(size=size, distance=distance)
+        with translate_errors(self.name):
             try:
                 self.client.create_vector_name(
-                    self.collection, name, models.DenseVectorNameConfig(dense=dense)
+                    self.collection, name, self.models.DenseVectorNameConfig(dense=dense)
                 )
             except Exception as error:
                 if status_of(error) not in (404, 405):
@@ -113,11 +111,9 @@ class Points:
                 ) from None
 
     def delete_vector(self, name: str) -> None:
-        """Drop a vector; a server may keep the empty place of one without a name."""
-        from qdrant_client import models
-
-        everything = models.FilterSelector(filter=models.Filter())
-        with telling(self.name):
+        """Drop a vector; a server may keep the empty database of one without a name."""
+        everything = self.models.FilterSelector(filter=self.models.Filter())
+        with translate_errors(self.name):
             try:
                 self.client.delete_vector_name(self.collection, name)
             except Exception as error:
@@ -128,22 +124,35 @@ class Points:
 
     def drop_field(self, name: str, *, indexed: bool) -> None:
         """Take a payload field from all points."""
-        from qdrant_client import models
-
-        with telling(self.name):
+        with translate_errors(self.name):
             self.client.delete_payload(
-                self.collection, [name], models.FilterSelector(filter=models.Filter())
+                self.collection, [name], self.models.FilterSelector(filter=self.models.Filter())
             )
             if indexed:
                 self.client.delete_payload_index(self.collection, name)
 
-    def update(self, told: Mapping[Id, Written]) -> int:
-        """Set vectors and payload fields of points; those that are gone stay gone.
+    def mark(self, ids: Sequence[Id]) -> str:
+        """Put a mark on points, that only these have; gives it.
+
+        An upsert replaces a point, and so takes the mark away: what is written on condition of the
+        mark is not written to a point that was replaced since.
+        """
+        mark = secrets.token_hex(8)
+        told = self.models.SetPayload(payload={MARK: mark}, filter=self._those(ids).filter)
+        self._send([self.models.SetPayloadOperation(set_payload=told)])
+        return mark
+
+    def update(self, told: Mapping[Id, Written], mark: str | None = None) -> int:
+        """Set vectors and payload fields of points, those alone that have the mark, if one is
+        given; those that are gone stay gone.
 
         The fields are taken away first and set last: a point has them while its vector is theirs.
         """
-        from qdrant_client import models
-
+        models = self.models
+        condition = None
+        if mark is not None:
+            match = models.FieldCondition(key=MARK, match=models.MatchValue(value=mark))
+            condition = models.Filter(must=[match])
         left = dict(told)
         for _ in range(_TRIES):
             if not left:
@@ -159,14 +168,16 @@ class Points:
                 taken = models.DeletePayload(keys=names, points=list(left))
                 operations.append(models.DeletePayloadOperation(delete_payload=taken))
             if vectors:
-                update = models.UpdateVectors(points=vectors)
+                update = models.UpdateVectors(points=vectors, update_filter=condition)
                 operations.append(models.UpdateVectorsOperation(update_vectors=update))
-            for fields, keys in _alike(left):
-                payload = models.SetPayload(payload=fields, points=keys)
-                operations.append(models.SetPayloadOperation(set_payload=payload))
             try:
-                with telling(self.name):
-                    self.client.batch_update_points(self.collection, operations, wait=True)
+                if mark is not None:
+                    self._send(operations)
+                    operations, left = [], self._marked(left, mark)
+                for fields, keys in _alike(left):
+                    payload = models.SetPayload(payload=fields, points=keys)
+                    operations.append(models.SetPayloadOperation(set_payload=payload))
+                self._send(operations)
                 return len(left)
             except StoreError:
                 # A point that was deleted meanwhile fails the whole call.
@@ -176,11 +187,42 @@ class Points:
                 left = {key: value for key, value in left.items() if key in there}
         raise StoreError("its points keep vanishing", where=self.name, step="try again later")
 
+    def unmark(self, ids: Sequence[Id] | None = None) -> None:
+        """Take the marks from these points, or from all: a killed process may have left some."""
+        those = self.models.FilterSelector(filter=self.models.Filter())
+        if ids is not None:
+            those = self._those(ids)
+        with translate_errors(self.name):
+            self.client.delete_payload(self.collection, [MARK], those)
+
+    def _marked(self, told: Mapping[Id, Written], mark: str) -> dict[Id, Written]:
+        """Those that have the mark still, and so the vectors that were written on condition of it.
+
+        By one look, for a condition on every single payload would be a search for each point.
+        """
+        with translate_errors(self.name):
+            found = self.client.retrieve(
+                self.collection, list(told), with_payload=[MARK], with_vectors=False
+            )
+        kept = {record.id for record in found if (record.payload or {}).get(MARK) == mark}
+        return {key: value for key, value in told.items() if key in kept}
+
+    def _send(self, operations: Sequence[Any]) -> None:
+        if operations:
+            with translate_errors(self.name):
+                self.client.batch_update_points(self.collection, list(operations), wait=True)
+
+    def _those(self, ids: Sequence[Id]) -> Any:
+        """Points by their ids, as far as they are there."""
+        only = self.models.HasIdCondition(has_id=list(ids))
+        return self.models.FilterSelector(filter=self.models.Filter(must=[only]))
+
     def clear(self, ids: Sequence[Id], vectors: Sequence[str], fields: Sequence[str]) -> None:
         """Take vectors and payload fields from points."""
         for first in range(0, len(ids), PIECE):
-            some = list(ids[first : first + PIECE])
-            with telling(self.name):
+            # Not by their ids: one that is gone meanwhile would fail the whole call.
+            some = self._those(ids[first : first + PIECE])
+            with translate_errors(self.name):
                 # The bookkeeping first: a row counts as written while it has it.
                 self.client.delete_payload(self.collection, list(fields), some)
                 self.client.delete_vectors(self.collection, list(vectors), some)
@@ -206,9 +248,9 @@ class Points:
             }
             self.update(given)
             if due and fields:
-                with telling(self.name):
-                    ids = [record.id for record in due]
-                    self.client.delete_payload(self.collection, list(fields), ids)
+                with translate_errors(self.name):
+                    those = self._those([record.id for record in due])
+                    self.client.delete_payload(self.collection, list(fields), those)
 
 
 def _alike(told: Mapping[Id, Written]) -> list[tuple[dict[str, Any], list[Any]]]:

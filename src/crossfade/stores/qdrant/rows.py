@@ -105,10 +105,9 @@ def tokens(records: Sequence[Any], vector: str, dim: int) -> pa.Array:
     return pa.array(((row_hashes(rows) ^ payloads) >> np.uint64(1)).astype(np.int64))
 
 
-def condition(where: Where | None, has: Callable[[str], bool]) -> list[Any]:
-    """A filter as conditions of Qdrant; `has` says whether any point has a field."""
-    from qdrant_client import models
-
+def condition(where: Where | None, has: Callable[[str], bool], models: Any) -> list[Any]:
+    """A filter as conditions of Qdrant; `has` says whether any point has a field, `models` what
+    conditions are made of."""
     names = tuple(name for name in where or {} if has(check_name(name, "field")))
     out: list[Any] = []
     for name, values in check_where(where, names).items():
@@ -116,15 +115,15 @@ def condition(where: Where | None, has: Callable[[str], bool]) -> list[Any]:
             kept = models.Range(gte=values.least, lte=values.most)
             out.append(models.FieldCondition(key=name, range=kept))
             continue
-        each: list[Any] = [models.FieldCondition(key=name, **_equal(value)) for value in values]
+        each: list[Any] = [
+            models.FieldCondition(key=name, **_equal(value, models)) for value in values
+        ]
         nothing = models.HasIdCondition(has_id=[])
         out.append(models.Filter(should=each) if each else nothing)
     return out
 
 
-def _equal(value: Any) -> dict[str, Any]:
-    from qdrant_client import models
-
+def _equal(value: Any, models: Any) -> dict[str, Any]:
     if isinstance(value, float):
         return {"range": models.Range(gte=value, lte=value)}
     return {"match": models.MatchValue(value=value)}

@@ -1,16 +1,16 @@
-"""Which of a collection's vectors holds the old ones, what Qdrant calls it, and its metric."""
+"""Which of a collection's vectors holds the old ones, what Qdrant calls it, and its distance."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput
-from crossfade.stores.contract import Metric
 from crossfade.stores.names import PREFIX
 from crossfade.stores.qdrant.rows import UNNAMED
 
-_METRICS: dict[str, Metric] = {"Cosine": "cosine", "Euclid": "l2", "Dot": "dot"}
+_DISTANCES: dict[str, Distance] = {"Cosine": "cosine", "Euclid": "l2", "Dot": "dot"}
 
 
 def the_vector(
@@ -52,18 +52,18 @@ def params_of(vectors: Mapping[str, Any], real: str) -> Any:
     return vectors.get(real) or next(iter(vectors.values()))
 
 
-def the_metric(params: Any, name: str, wanted: Metric | None, where: str) -> Metric:
+def the_distance(params: Any, name: str, wanted: Distance | None, where: str) -> Distance:
     """How the collection compares these vectors; raises if it is not known, or not as wanted."""
-    metric = _METRICS.get(params.distance.value)
-    if metric is None or params.multivector_config is not None:
+    distance = _DISTANCES.get(params.distance.value)
+    if distance is None or params.multivector_config is not None:
         raise BadInput(
             f"compares {name!r} in a way that is not known here",
             where=where,
             step="use one vector a point, with Cosine, Euclid or Dot",
         )
-    if wanted not in (None, metric):
-        raise BadInput(f"compares by {metric}, not by {wanted}", where=where)
-    return metric
+    if wanted not in (None, distance):
+        raise BadInput(f"compares by {distance}, not by {wanted}", where=where)
+    return distance
 
 
 def refuse_unnamed(where: str) -> None:

@@ -7,8 +7,11 @@ at length one.
 
 Rows go in pieces, first their vectors, then their bookkeeping, and a row counts as written when it
 has the latter. Qdrant has no version of a row: the token is a hash of the old vector and of the
-application's payload, which `write` compares just before it writes. A change in the instant between
-is not noticed by the write; a deleted row does not come back even then.
+application's payload, which `write` compares just before it writes. A point that is upserted in the
+instant between is not written: a mark is put on it before the look, which an upsert takes away, and
+the write is on condition of the mark. A vector or a field that is changed by itself in that instant
+is not noticed by the write, but by the row's fingerprints at the next look; a deleted row does not
+come back even then.
 
 Ids are those of the points, integers or UUIDs. A single vector without a name is called `vector`
 here; when it is promoted it really gets that name. A server goes on taking vectors without a name
@@ -25,22 +28,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput, StoreError
 from crossfade.stores.contract import (
     ROWS,
     TOKEN,
+    Change,
     Column,
     Description,
     Hit,
     Id,
-    Metric,
     Obstacle,
     Where,
     Work,
 )
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, check_name
-from crossfade.stores.qdrant.client import connect, telling
+from crossfade.stores.qdrant.client import Database, connect, translate_errors
 from crossfade.stores.qdrant.points import PIECE, Points
 from crossfade.stores.qdrant.rows import (
     UNNAMED,
@@ -56,7 +60,7 @@ from crossfade.stores.qdrant.schema import (
     params_of,
     real_name,
     refuse_unnamed,
-    the_metric,
+    the_distance,
     the_vector,
 )
 from crossfade.stores.qdrant.state import State, named
@@ -84,20 +88,20 @@ class QdrantStore:
         *,
         id: str | None = None,
         vector: str | None = None,
-        metric: Metric | None = None,
+        distance: Distance | None = None,
     ) -> None:
         self._collection = check_collection(collection)
-        self._place = connect(url)
-        self.name = f"{self._place.name}#{collection}"
+        self._database = self._reach(url)
+        self.name = self._named()
         try:
             if id not in (None, self.id):
                 raise BadInput(
                     f"{id!r} cannot be the id", where=self.name, step="Qdrant's own ids are used"
                 )
-            self._client = self._place.client
-            self._state = State(self._place, collection)
+            self._client = self._database.client
+            self._state = self._values()
             self._points = Points(self._client, collection, self.name)
-            with telling(self.name):
+            with translate_errors(self.name):
                 if not self._client.collection_exists(collection):
                     raise BadInput("there is no such collection", where=self.name)
             vectors, promoting = self._points.vectors(), self._state.get(_PROMOTING)
@@ -105,14 +109,23 @@ class QdrantStore:
             # What Qdrant itself calls the old vector.
             self._real = real_name(vectors, self.vector)
             found = params_of(vectors, self._real)
-            self.metric: Metric = the_metric(found, self.vector, metric, self.name)
+            self.distance: Distance = the_distance(found, self.vector, distance, self.name)
         except BaseException:
-            self._place.close()
+            self._database.close()
             raise
+
+    def _reach(self, url: str) -> Database:
+        return connect(url)
+
+    def _named(self) -> str:
+        return f"{self._database.name}#{self._collection}"
+
+    def _values(self) -> State:
+        return State(self._database, self._collection)
 
     def describe(self) -> Description:
         vectors = self._points.vectors()
-        with telling(self.name):
+        with translate_errors(self.name):
             info = self._client.get_collection(self._collection)
             some, _ = self._client.scroll(self._collection, limit=_SAMPLE)
         fields = [*info.payload_schema, *(key for record in some for key in record.payload)]
@@ -125,7 +138,7 @@ class QdrantStore:
             id_type="text" if some and isinstance(some[0].id, str) else "integer",
             vector=self.vector,
             dim=int(params_of(vectors, self._real).size),
-            metric=self.metric,
+            distance=self.distance,
             columns=(self.id, self.vector, *own),
             added=tuple(
                 name
@@ -164,25 +177,27 @@ class QdrantStore:
             if check_name(column.name) in added:
                 continue
             if column.kind == "vector":
-                if self._real == UNNAMED and self._place.folder is not None:
+                if self._real == UNNAMED and self._database.folder is not None:
                     refuse_unnamed(self.name)
                 distance = self._points.vectors()[self._real].distance
                 self._points.create_vector(column.name, column.dim, distance)
-            elif self._place.folder is None:
+            elif self._database.folder is None:
                 schema = "keyword" if column.kind == "text" else "integer"
-                with telling(self.name):
+                with translate_errors(self.name):
                     self._client.create_payload_index(self._collection, column.name, schema)
             added[column.name] = column
         self._state.remember(added)
 
     def drop_columns(self, names: Sequence[str]) -> None:
         added, vectors = self._state.columns(), self._points.vectors()
+        if self._marks:
+            self._points.unmark()
         for name in names:
             # A vector may be there and not yet be noted, if its making was cut short.
             if name in vectors and name.startswith(PREFIX):
                 self._points.delete_vector(name)
             elif name in added and added[name].kind != "vector":
-                self._points.drop_field(name, indexed=self._place.folder is None)
+                self._points.drop_field(name, indexed=self._database.folder is None)
         self._state.remember({n: c for n, c in added.items() if n not in names})
 
     def write(self, rows: pa.RecordBatch) -> int:
@@ -194,11 +209,14 @@ class QdrantStore:
         empty = {n: ~rows[n].is_valid().to_numpy(zero_copy_only=False) for n in vectors}
         written = 0
         for first in range(0, len(rows), PIECE):
-            place = {key: first + n for n, key in enumerate(ids[first : first + PIECE])}
-            now = self.read([key for key in place if key is not None], [])
+            row_of = {key: first + n for n, key in enumerate(ids[first : first + PIECE])}
+            known = [key for key in row_of if key is not None]
+            # Before the look: a point that is replaced from here on has lost it.
+            mark = self._points.mark(known) if self._marks else None
+            now = self.read(known, [])
             told, taken = {}, []
             for key, token in zip(now[self.id].to_pylist(), now[TOKEN].to_pylist(), strict=True):
-                at = place[key]
+                at = row_of[key]
                 if given is not None and given[at] != token:
                     continue
                 if any(nothing[at] for nothing in empty.values()):
@@ -209,7 +227,9 @@ class QdrantStore:
                         {name: values[at] for name, values in fields.items()},
                     )
             self._points.clear(taken, list(vectors), list(fields))
-            written += self._points.update(told) + len(taken)
+            written += self._points.update(told, mark) + len(taken)
+        if self._marks:
+            self._points.unmark([key for key in ids if key is not None])
         return written
 
     def erase(self, rows: pa.RecordBatch) -> int:
@@ -225,7 +245,7 @@ class QdrantStore:
         return len(same)
 
     def tally(self, column: str) -> dict[str | None, int]:
-        with telling(self.name):
+        with translate_errors(self.name):
             found = self._client.facet(self._collection, column, limit=1000, exact=True).hits
         counts: dict[str | None, int] = {str(hit.value): hit.count for hit in found}
         if rest := self._points.count() - sum(counts.values()):
@@ -242,32 +262,32 @@ class QdrantStore:
         missing: str | None = None,
         columns: Sequence[str] = (),
     ) -> list[Hit]:
-        from qdrant_client import models
-
         if column != self.vector and self._is_leaving():
             column = self.vector
-        kept = condition(where, self._points.has_field)
+        kept = condition(where, self._points.has_field, self._points.models)
         if missing is not None:
             kept.append(self._missing(missing))
         vectors = [name for name in columns if name == self.vector or name.startswith(PREFIX)]
         vectors = [name for name in vectors if self._called(name) in self._points.vectors()]
-        with telling(self.name):
+        with translate_errors(self.name):
             points = self._client.query_points(
                 self._collection,
                 query=np.asarray(query, np.float32).tolist(),
                 using=self._called(column) or None,
                 limit=k,
-                query_filter=models.Filter(must=kept) if kept else None,
+                query_filter=self._points.models.Filter(must=kept) if kept else None,
                 with_payload=bool(columns),
                 with_vectors=[self._called(name) for name in vectors] if vectors else False,
             ).points
         return [
             Hit(
                 point.id,
-                -(point.score**2) if self.metric == "l2" else point.score,
+                -(point.score**2) if self.distance == "l2" else point.score,
                 {
                     name: vector_of(point, self._called(name))
                     if name in vectors
+                    else point.id
+                    if name == self.id
                     else (point.payload or {}).get(name)
                     for name in columns
                 },
@@ -342,19 +362,17 @@ class QdrantStore:
         They may go point by point: one that has a shared vector and no old one tells, once they
         are on their way. Until then it is the application that has taken it.
         """
-        from qdrant_client import models
-
         if self._state.get(_PROMOTING) is None:
             return True
         if not self._takes_old(vectors):
             return False
         if self._state.get(_LEAVING) is None:
             return True
-        gone = models.Filter(
-            must=[models.HasVectorCondition(has_vector=column)],
-            must_not=[models.HasVectorCondition(has_vector=self._real)],
+        gone = self._points.models.Filter(
+            must=[self._points.models.HasVectorCondition(has_vector=column)],
+            must_not=[self._points.models.HasVectorCondition(has_vector=self._real)],
         )
-        with telling(self.name):
+        with translate_errors(self.name):
             return not self._client.scroll(self._collection, gone, limit=1)[0]
 
     def _settle(self, columns: Sequence[str], work: Work, *, whole: bool) -> None:
@@ -377,11 +395,13 @@ class QdrantStore:
         )
 
     def _missing(self, column: str) -> Any:
-        from qdrant_client import models
-
         if column in self._points.vectors():
-            return models.Filter(must_not=[models.HasVectorCondition(has_vector=column)])
-        return models.IsEmptyCondition(is_empty=models.PayloadField(key=column))
+            return self._points.models.Filter(
+                must_not=[self._points.models.HasVectorCondition(has_vector=column)]
+            )
+        return self._points.models.IsEmptyCondition(
+            is_empty=self._points.models.PayloadField(key=column)
+        )
 
     def get(self, key: str) -> str | None:
         return self._state.get(named(key))
@@ -390,9 +410,25 @@ class QdrantStore:
         self._state.put(named(key), value)
 
     def lock(self) -> AbstractContextManager[None]:
-        if self._place.folder is None:
+        if self._database.folder is None:
             return self._state.lease()
-        return folder_lock(self._place.folder / f".{self._collection}.crossfade.lock", self.name)
+        return folder_lock(self._database.folder / f".{self._collection}.crossfade.lock", self.name)
+
+    def change(self, key: str, change: Change) -> str | None:
+        return self._state.change(named(key), change)
+
+    def join(self, mark: str) -> AbstractContextManager[None]:
+        if self._database.folder is not None:
+            raise BadInput(
+                "a folder is open to one process at a time",
+                where=self.name,
+                step="use a Qdrant server, or go without --join",
+            )
+        return self._state.joined()
+
+    def disown(self, mark: str) -> None:
+        """Nothing to be done: a server knows no worker, and each looks before it writes whether
+        its lease is still its own."""
 
     def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
         path = f"/collections/{self._collection}"
@@ -417,14 +453,20 @@ class QdrantStore:
         }
 
     def close(self) -> None:
-        self._place.close()
+        self._database.close()
 
     def _is_leaving(self) -> bool:
         """Whether the shared vector may have lost points already; the promoted one has them all.
 
         A server drops a vector in one step. Local mode does it point by point, and is asked here.
         """
-        return self._place.folder is not None and self._state.get(_COPIED) is not None
+        return self._database.folder is not None and self._state.get(_COPIED) is not None
+
+    @property
+    def _marks(self) -> bool:
+        """Whether a write is on condition of marks. In local mode one process has the folder, and
+        every condition is a look at all points."""
+        return self._database.folder is None
 
     def _called(self, column: str) -> str:
         """Qdrant's own name of a vector."""
@@ -452,7 +494,7 @@ class QdrantStore:
                     )
                 shown = [self._written(r, added) for r in records] if name in added else records
                 out[name] = vectors_of(
-                    shown, real, int(vectors[real].size), unit=self.metric == "cosine"
+                    shown, real, int(vectors[real].size), unit=self.distance == "cosine"
                 )
             elif name != self.id:
                 kind = added[name].arrow if name in added else None

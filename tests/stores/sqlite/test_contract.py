@@ -1,0 +1,9 @@
+"""The contract of stores, on tables of SQLite of each kind."""
+
+from __future__ import annotations
+
+from crossfade.testing import StoreContract
+
+
+class TestContract(StoreContract):
+    """With the application of each kind in turn (`app`, in conftest.py)."""
