@@ -41,13 +41,28 @@ class Server:
         self.usage = True
         self.http: ThreadingHTTPServer | None = None
         self.port = 0
+        self.keeps = False
+        """Whether connections are kept open for further requests."""
+        self.connections: set = set()
+        self.under_way = self.most_under_way = 0
+        self._lock = threading.Lock()
 
     def start(self):
         server = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1" if server.keeps else "HTTP/1.0"
+
             def do_POST(self):
-                server.answer(self)
+                with server._lock:
+                    server.connections.add(self.client_address)
+                    server.under_way += 1
+                    server.most_under_way = max(server.most_under_way, server.under_way)
+                try:
+                    server.answer(self)
+                finally:
+                    with server._lock:
+                        server.under_way -= 1
 
             def log_message(self, *_):
                 pass
@@ -68,10 +83,11 @@ class Server:
 
     def answer(self, handler):
         asked = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-        self.requests.append(asked)
-        self.headers.append(dict(handler.headers))
-        self.paths.append(handler.path)
-        plan = self.plans.pop(0) if self.plans else None
+        with self._lock:
+            self.requests.append(asked)
+            self.headers.append(dict(handler.headers))
+            self.paths.append(handler.path)
+            plan = self.plans.pop(0) if self.plans else None
         if self.key is not None and handler.headers.get("Authorization") != f"Bearer {self.key}":
             got = handler.headers.get("Authorization")
             self.send(handler, {"error": {"message": f"Incorrect API key: {got}"}}, 401)

@@ -55,7 +55,9 @@ def test_the_key_is_sent_and_a_good_answer_shows_nothing_of_it(server, capfd):
 def test_an_error_shows_no_key_even_if_the_server_repeats_it(server, clock, capfd, plan):
     server.plans = [plan] * 2
     settings = EndpointSettings(model="tiny", key_env="MY_KEY", retries=1)
-    endpoint = Endpoint(server.url, settings, sleep=clock.sleep, environment={"MY_KEY": KEY})
+    endpoint = Endpoint(
+        server.url, settings, sleep=clock.sleep, clock=clock.clock, environment={"MY_KEY": KEY}
+    )
     with pytest.raises(EmbedderError) as raised:
         endpoint.embed(["a"], ["text"])
     assert "xyzzy" not in everything_said(endpoint, raised.value, capfd)
@@ -98,7 +100,9 @@ def test_an_error_shows_no_key_however_the_server_spells_it(server, clock, capfd
     ):
         server.plans = [lambda server, handler, asked, b=body: server.send(handler, b, code)]
         settings = EndpointSettings(model="tiny", key_env="MY_KEY", retries=0)
-        endpoint = Endpoint(server.url, settings, sleep=clock.sleep, environment={"MY_KEY": ODD})
+        endpoint = Endpoint(
+            server.url, settings, sleep=clock.sleep, clock=clock.clock, environment={"MY_KEY": ODD}
+        )
         with pytest.raises(EmbedderError) as raised:
             endpoint.embed(["a"], ["text"])
         told = everything_said(endpoint, raised.value, capfd)
@@ -116,7 +120,9 @@ def test_a_key_that_is_cut_by_what_is_read_of_an_answer_is_not_shown(server, clo
             server.plans = [lambda server, handler, asked, b=body: server.send(handler, b, 400)]
             settings = EndpointSettings(model="tiny", key_env="MY_KEY")
             environment = {"MY_KEY": KEY}
-            endpoint = Endpoint(server.url, settings, sleep=clock.sleep, environment=environment)
+            endpoint = Endpoint(
+                server.url, settings, sleep=clock.sleep, clock=clock.clock, environment=environment
+            )
             with pytest.raises(EmbedderError) as raised:
                 endpoint.embed(["a"], ["text"])
             assert KEY[:4] not in everything_said(endpoint, raised.value, capfd)

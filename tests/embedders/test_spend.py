@@ -22,7 +22,13 @@ TOLD, MOST = 16.0, 4 * 34.0
 def endpoint(server, clock):
     def make(**settings):
         settings = {"model": "tiny", "batch_size": 4, "cost_per_million_tokens": 1e6} | settings
-        return Endpoint(server.url, EndpointSettings(**settings), sleep=clock.sleep, environment={})
+        return Endpoint(
+            server.url,
+            EndpointSettings(**settings),
+            sleep=clock.sleep,
+            clock=clock.clock,
+            environment={},
+        )
 
     return make
 
@@ -215,11 +221,11 @@ def test_whatever_a_text_is_worth_up_to_a_token_a_byte_the_cap_is_never_passed(a
     for text, share, how in asked:
         tokens = share * (len(text.encode("utf-8", "surrogatepass")) + 16)
         try:
-            spend.reserve([text], "x")
+            reserved = spend.reserve([text], "x")
         except BudgetSpent:
             continue
         charged += tokens
         if how == "answers":
-            spend.settle([text], tokens)
+            spend.settle(reserved, tokens)
     assert charged * 1e-6 <= cap + 1e-12
     assert charged * 1e-6 <= spend.spent + 1e-12

@@ -56,6 +56,7 @@ def folder(tmp_path_factory):
         ("safetensors", "safetensors"),
         ("parquet", "npy"),
         ("npy", "parquet"),
+        ("npy", "faiss"),
     ],
 )
 def test_memory_is_that_of_a_batch(folder, source, target):

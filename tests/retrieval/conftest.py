@@ -19,7 +19,7 @@ def exact_score(q, g, distance):
     inner = sum(a * b for a, b in zip(q, g, strict=True))
     if distance == "dot":
         return Fraction(inner)
-    if distance == "euclidean":
+    if distance == "l2":
         return -Fraction(sum((a - b) ** 2 for a, b in zip(q, g, strict=True)))
     return Fraction(inner, math.isqrt(sum(a * a for a in q)) * math.isqrt(sum(b * b for b in g)))
 

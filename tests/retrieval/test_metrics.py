@@ -131,7 +131,7 @@ def test_map_and_ndcg_are_scikit_learns(seed, random_case):
     assert np.allclose(found.values["ndcg@10"], gain, atol=1e-6)
 
 
-@pytest.mark.parametrize("distance", ["cosine", "dot", "euclidean"])
+@pytest.mark.parametrize("distance", ["cosine", "dot", "l2"])
 def test_agreement_is_the_overlap_with_the_other_rankings_first_k(distance):
     rng = np.random.default_rng(0)
     new, other = rng.normal(size=(50, 6)), rng.normal(size=(50, 4))
@@ -140,7 +140,7 @@ def test_agreement_is_the_overlap_with_the_other_rankings_first_k(distance):
     found = measure(other, other, truth, ["agreement@10", "agreement@3"], distance=distance)
 
     def top(x, i, k):
-        if distance == "euclidean":
+        if distance == "l2":
             scores = -np.linalg.norm(x - x[i], axis=1)
         else:
             unit = x / np.linalg.norm(x, axis=1, keepdims=True) if distance == "cosine" else x

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossfade import threads
+from crossfade.distance import DISTANCES
 from crossfade.errors import BadInput, BadRow
-from crossfade.retrieval import DISTANCES, SameClass, from_qrels, ranking, relevant_ranks
+from crossfade.retrieval import SameClass, from_qrels, ranking, relevant_ranks
 from crossfade.retrieval.numpy_engine import NumpyEngine
 from crossfade.retrieval.ranking import unit_rows
 
@@ -108,8 +109,8 @@ def test_scale_does_not_matter_to_cosine_and_a_shift_not_to_euclid(random_case):
     plain = next(relevant_ranks(queries, gallery, relevance)).ranks
     scaled = next(relevant_ranks(3 * queries, lengths * gallery, relevance)).ranks
     assert np.array_equal(plain, scaled)
-    near = next(relevant_ranks(queries, gallery, relevance, distance="euclidean")).ranks
-    moved = next(relevant_ranks(queries + 1, gallery + 1, relevance, distance="euclidean")).ranks
+    near = next(relevant_ranks(queries, gallery, relevance, distance="l2")).ranks
+    moved = next(relevant_ranks(queries + 1, gallery + 1, relevance, distance="l2")).ranks
     assert np.array_equal(near, moved)
 
 
@@ -150,7 +151,7 @@ def test_vectors_that_cannot_be_ranked_are_refused(queries, gallery, message):
 
 def test_an_unknown_distance_is_refused():
     x = np.ones((3, 2))
-    with pytest.raises(BadInput, match="no distance 'manhattan' → use cosine, dot, euclidean"):
+    with pytest.raises(BadInput, match="no distance 'manhattan' → use one of cosine, dot, l2"):
         next(relevant_ranks(x, x, SameClass.among(np.zeros(3)), distance="manhattan"))
 
 

@@ -2,11 +2,17 @@
 
 from crossfade.embedders.callable import CallableEmbedder, Embed, open_callable
 from crossfade.embedders.choose import open_embedder
-from crossfade.embedders.contract import Embedder, embed_checked
+from crossfade.embedders.contract import (
+    BaseEmbedder,
+    Embedder,
+    embed_checked,
+    embed_parts_checked,
+)
 from crossfade.embedders.endpoint import Endpoint, EndpointSettings
 from crossfade.embedders.vectors import VectorFile
 
 __all__ = [
+    "BaseEmbedder",
     "CallableEmbedder",
     "Embed",
     "Embedder",
@@ -14,6 +20,7 @@ __all__ = [
     "EndpointSettings",
     "VectorFile",
     "embed_checked",
+    "embed_parts_checked",
     "open_callable",
     "open_embedder",
 ]

@@ -53,8 +53,8 @@ def address_of(
     'https://example.com/v1/embeddings?tag=x'
     """
     parts, host, port = _parts(base)
-    place = f"{'[' + host + ']' if ':' in host else host}{'' if port is None else f':{port}'}"
-    name = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
+    authority = f"{'[' + host + ']' if ':' in host else host}{'' if port is None else f':{port}'}"
+    name = f"{parts.scheme}://{authority}{parts.path.rstrip('/')}"
     key = _key(key_env, host, environment, name)
     authorization = None
     values = [value for _, value in parse_qsl(parts.query) if len(value) >= _SHORTEST_VALUE]

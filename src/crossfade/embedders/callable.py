@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crossfade.embedders.contract import Id, Vectors
+from crossfade.embedders.contract import BaseEmbedder, Id, Vectors
 from crossfade.errors import BadInput, CrossfadeError, EmbedderError, shortened
 
 _NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
@@ -22,15 +22,13 @@ Embed = Callable[[list[str]], Any]
 """Takes a list of texts, gives a row of numbers for each."""
 
 
-class CallableEmbedder:
+class CallableEmbedder(BaseEmbedder):
     """Calls a function with a list of texts; it returns one row for each.
 
     >>> embedder = CallableEmbedder(lambda texts: [[len(text)] for text in texts], "lengths")
     >>> embedder.embed(["a", "b"], ["one", "three"])
     [[3], [5]]
     """
-
-    needs_source = True
 
     def __init__(self, function: Embed, name: str) -> None:
         self.name = name

@@ -11,12 +11,10 @@ class Pace:
 
     There are no bursts: after a request of 100 tokens at 600 tokens a minute, ten seconds pass.
 
-    >>> waits = []
-    >>> pace = Pace(tokens_per_minute=600, sleep=waits.append, clock=lambda: 0.0)
-    >>> pace.wait(100)
-    >>> pace.wait(50)
-    >>> waits
-    [10.0]
+    >>> pace = Pace(tokens_per_minute=600, clock=lambda: 0.0)
+    >>> pace.begin(100)
+    >>> pace.wait
+    10.0
     """
 
     def __init__(
@@ -24,23 +22,24 @@ class Pace:
         requests_per_second: float | None = None,
         tokens_per_minute: float | None = None,
         *,
-        sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._request_seconds = 1 / requests_per_second if requests_per_second else 0.0
         self._token_seconds = 60 / tokens_per_minute if tokens_per_minute else 0.0
-        self._sleep, self._clock = sleep, clock
+        self._clock = clock
         self._requests_free = self._tokens_free = clock()
 
-    def wait(self, tokens: float) -> None:
-        """Sleep until a request of about so many tokens is allowed, and count it."""
+    @property
+    def wait(self) -> float:
+        """Seconds until the next request is allowed."""
+        return max(0.0, max(self._requests_free, self._tokens_free) - self._clock())
+
+    def begin(self, tokens: float) -> None:
+        """A request of about so many tokens is sent now."""
         now = self._clock()
-        start = max(now, self._requests_free, self._tokens_free)
-        if start > now:
-            self._sleep(start - now)
-        self._requests_free = start + self._request_seconds
-        self._tokens_free = start + tokens * self._token_seconds
+        self._requests_free = max(now, self._requests_free) + self._request_seconds
+        self._tokens_free = max(now, self._tokens_free) + tokens * self._token_seconds
 
     def correct(self, tokens: float) -> None:
-        """The last request took so many tokens more (or fewer) than was thought."""
+        """A request took so many tokens more (or fewer) than was thought."""
         self._tokens_free += tokens * self._token_seconds

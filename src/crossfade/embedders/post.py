@@ -1,19 +1,23 @@
-"""One POST request: its answer within bounds of time and size, or what went wrong and may pass."""
+"""POST requests: their answers within bounds of time and size, or what went wrong and may pass."""
 
 from __future__ import annotations
 
-import http.client
 import json
+import os
+import socket
 import ssl
-import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from crossfade.embedders.address import Address
-from crossfade.embedders.deadline import Deadline, TimedHttp, TimedHttps, TimedRequest
-from crossfade.errors import EmbedderError, shortened
+from crossfade.errors import EmbedderError, MissingExtra, shortened
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _STEPS = {
     400: "check the model name and the length of the texts",
@@ -24,6 +28,10 @@ _STEPS = {
     429: "check the plan and the billing of the account",
 }
 _REPEATABLE = (408, 425, 429)
+_BUSY = (429, 503)
+# Less than servers keep a connection that nobody uses (uvicorn 5 s): one that is closed as a
+# request goes out takes the request with it, and nobody knows whether it was worked on.
+_KEPT_SECONDS = 4.0
 # Of what a server says about an error.
 _MOST_SAID = 1 << 14
 
@@ -31,10 +39,23 @@ _MOST_SAID = 1 << 14
 class Passing(Exception):
     """A failure that may not come again."""
 
-    def __init__(self, cause: str, *, wait: float | None = None, free: bool = False):
+    def __init__(
+        self,
+        cause: str,
+        *,
+        kind: str,
+        wait: float | None = None,
+        free: bool = False,
+        busy: bool = False,
+    ) -> None:
         super().__init__(cause)
+        self.kind = kind
+        """What went wrong in our own words, for a log: no server's, which may quote what it was
+        sent."""
         self.wait = wait
         """Seconds that the server asks to be left alone."""
+        self.busy = busy
+        """Whether the server is asked too much: it says so, or does not answer in time."""
         self.free = free
         """Whether the server cannot have done any work, nor charged for it."""
 
@@ -47,19 +68,61 @@ class Refused(EmbedderError):
         self.free = free
 
 
+@dataclass
+class _Way:
+    """How far a request has come."""
+
+    connected: bool = False
+
+
 class Post:
-    """Sends JSON to an address and reads what comes back, without following redirects."""
+    """Sends JSON to an address and reads what comes back, over connections that are kept.
 
-    def __init__(self, address: Address, *, timeout: float, most_bytes: int) -> None:
+    Redirects are not followed, cookies not kept. It is entered in the event loop that it is used
+    in, and may be entered again after that.
+    """
+
+    def __init__(
+        self, address: Address, *, timeout: float, most_bytes: int, connections: int = 100
+    ) -> None:
+        """`timeout` is for a whole request: for its connection, its headers and its body."""
         self._address, self._timeout, self._most = address, timeout, most_bytes
-        # A redirect would carry the key to another host. A proxy cannot reach our own loopback.
-        handlers: list[Any] = [_NoRedirect(), TimedHttp(), TimedHttps()]
-        if address.loopback:
-            handlers.append(urllib.request.ProxyHandler({}))
-        self._opener = urllib.request.build_opener(*handlers)
+        self._connections = connections
+        self._http = _library()
+        self._session: aiohttp.ClientSession | None = None
+        self._proxy = None if address.loopback else _proxy_of(address.url)
 
-    def send(self, payload: dict[str, Any]) -> bytes:
+    async def __aenter__(self) -> Post:
+        http, trace = self._http, self._http.TraceConfig()
+
+        async def connected(_: Any, context: Any, __: Any) -> None:
+            context.trace_request_ctx.connected = True
+
+        trace.on_connection_create_end.append(connected)
+        trace.on_connection_reuseconn.append(connected)
+        self._session = http.ClientSession(
+            connector=http.TCPConnector(
+                limit=self._connections, keepalive_timeout=_KEPT_SECONDS, ttl_dns_cache=60
+            ),
+            timeout=http.ClientTimeout(total=self._timeout, ceil_threshold=float("inf")),
+            cookie_jar=http.DummyCookieJar(),
+            # What was packed small could be large: nothing that was packed is asked for or read.
+            auto_decompress=False,
+            trace_configs=[trace],
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def send(self, payload: dict[str, Any]) -> bytes:
         """The body of a good answer; `Passing` or `EmbedderError` otherwise."""
+        if self._session is None:
+            raise RuntimeError("a Post is entered before it sends")
+        from yarl import URL
+
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json",
@@ -68,58 +131,62 @@ class Post:
         }
         if self._address.authorization is not None:
             headers["Authorization"] = self._address.authorization
-        data = json.dumps(payload).encode()
-        with Deadline(self._timeout) as deadline:
-            # The scheme was checked when the address was made.
-            request = TimedRequest(
-                self._address.url, deadline, data=data, headers=headers, method="POST"
-            )
-            try:
-                with self._opener.open(request, timeout=self._timeout) as response:
-                    return self._body(response, deadline)
-            except urllib.error.HTTPError as error:
-                with error:
-                    raise self._refused(error) from None
-            except urllib.error.URLError as error:
-                reason = TimeoutError() if deadline.passed else error.reason
-                raise self._unreached(reason) from None
-            except (OSError, http.client.HTTPException) as error:
-                raise self._lost(TimeoutError() if deadline.passed else error) from None
+        way = _Way()
+        try:
+            async with self._session.post(
+                URL(self._address.url, encoded=True),
+                data=json.dumps(payload).encode(),
+                headers=headers,
+                # A redirect would carry the key to another host.
+                allow_redirects=False,
+                proxy=self._proxy,
+                trace_request_ctx=way,
+            ) as response:
+                if not 200 <= response.status < 300:
+                    raise await self._refused(response)
+                return await self._body(response)
+        except (self._http.ClientError, OSError, ValueError) as error:
+            # The error itself could show what was sent: nothing of it is kept.
+            raise self._lost(error, way) from None
 
-    def _body(self, response: http.client.HTTPResponse, deadline: Deadline) -> bytes:
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
-        while piece := response.read1(1 << 16):
+        async for piece in response.content.iter_any():
             pieces.append(piece)
             size += len(piece)
             if size > self._most:
+                response.close()
                 raise EmbedderError(
                     f"answered with more than {self._most} bytes",
                     where=self._address.name,
                     step="use smaller batches, or raise the limit",
                 )
-        if deadline.passed:
-            raise TimeoutError
-        if response.length:
-            raise http.client.IncompleteRead(b"", response.length)
         return b"".join(pieces)
 
-    def _refused(self, error: urllib.error.HTTPError) -> Exception:
-        code, said = error.code, self._said(error)
+    async def _refused(self, response: aiohttp.ClientResponse) -> Exception:
+        code, said = response.status, await self._said(response)
         cause = f"answered {code}{f': {said}' if said else ''}"
         # The others are answered before any work; behind these there may be a model that did it.
         repeatable = code in _REPEATABLE or code >= 500
         # Waiting does not fill an empty account.
         if repeatable and not (code == 429 and "insufficient_quota" in said):
-            return Passing(cause, wait=_wait_asked(error.headers.get("Retry-After")))
+            wait = _wait_asked(response.headers.get("Retry-After"))
+            return Passing(cause, kind=f"answered {code}", wait=wait, busy=code in _BUSY)
         step = _STEPS.get(code, "check the address")
         return Refused(cause, free=not repeatable, where=self._address.name, step=step)
 
-    def _said(self, error: urllib.error.HTTPError) -> str:
+    async def _said(self, response: aiohttp.ClientResponse) -> str:
         """The server's own words, short and without secrets."""
+        body = b""
         try:
-            body = error.read(_MOST_SAID)
-        except (OSError, http.client.HTTPException):
+            while len(body) < _MOST_SAID and (piece := await response.content.readany()):
+                body += piece
+        except (self._http.ClientError, OSError):
             return ""
+        finally:
+            if not response.content.at_eof():
+                response.close()
+        body = body[:_MOST_SAID]
         try:
             found = json.loads(body)
             detail = found.get("error", found) if isinstance(found, dict) else found
@@ -136,33 +203,54 @@ class Post:
             text = text[: len(text) // 2]
         return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
 
-    def _unreached(self, reason: object) -> Exception:
-        if isinstance(reason, ssl.SSLCertVerificationError):
+    def _lost(self, error: Exception, way: _Way) -> Exception:
+        certificate = getattr(error, "certificate_error", None)
+        if isinstance(certificate, ssl.SSLCertVerificationError):
             return Refused(
-                f"its certificate is not trusted ({reason.verify_message})",
+                f"its certificate is not trusted ({certificate.verify_message})",
                 free=True,
                 where=self._address.name,
                 step="check the address, or set SSL_CERT_FILE to the authority that signed it",
             )
-        if isinstance(reason, TimeoutError):
-            return Passing(f"no connection within {self._timeout:g} s", free=True)
-        return Passing(f"no connection ({self._words(reason)})", free=True)
+        late = isinstance(error, TimeoutError)
+        if not way.connected:
+            why = f" within {self._timeout:g} s" if late else f" ({self._words(error)})"
+            return Passing(f"no connection{why}", kind="no connection", free=True, busy=late)
+        if late:
+            none = f"no answer within {self._timeout:g} s"
+            return Passing(none, kind=none, busy=True)
+        broke = "the connection broke"
+        return Passing(f"{broke} ({self._words(error)})", kind=broke)
 
-    def _lost(self, error: Exception) -> Passing:
-        if isinstance(error, TimeoutError):
-            return Passing(f"no answer within {self._timeout:g} s")
-        return Passing(f"the connection broke ({self._words(error)})")
-
-    def _words(self, reason: object) -> str:
-        if isinstance(reason, OSError) and reason.strerror:
-            return reason.strerror
-        words = self._address.scrubbed(str(reason)) or type(reason).__name__
+    def _words(self, error: Exception) -> str:
+        reason = getattr(error, "os_error", error)
+        number = reason.errno if isinstance(reason, OSError) else None
+        # The numbers of these are of a table of their own.
+        own = isinstance(reason, socket.gaierror | ssl.SSLError)
+        if number is not None and number > 0 and not own:
+            return os.strerror(number)
+        words = " ".join(self._address.scrubbed(str(reason)).split()) or type(reason).__name__
         return shortened(words).strip("'\"")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
+def _library() -> Any:
+    try:
+        import aiohttp
+    except ImportError as error:
+        raise MissingExtra("aiohttp", extra="endpoint", need="an HTTP endpoint") from error
+    return aiohttp
+
+
+def _proxy_of(url: str) -> str | None:
+    """The proxy that the environment names for this address.
+
+    It is not left to the client, which would look for keys in ~/.netrc too.
+    """
+    parts = urlsplit(url)
+    if urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
 def _wait_asked(header: str | None) -> float | None:

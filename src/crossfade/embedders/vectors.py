@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.embedders.contract import Id, Vectors
+from crossfade.embedders.contract import BaseEmbedder, Id, Vectors
 from crossfade.embedders.idindex import MISSING, IdIndex
 from crossfade.embedders.rowstore import RowStore
 from crossfade.errors import BadInput, MissingVectors
@@ -17,8 +17,8 @@ from crossfade.files import list_arrays, open_source, read_values, split_name
 _ID_NAMES = ("id", "ids")
 
 
-class VectorFile:
-    """Ids and vectors of a parquet, lance, npz or safetensors file.
+class VectorFile(BaseEmbedder):
+    """Ids and vectors of a parquet, lance, npz, safetensors or FAISS file.
 
     The ids stay in memory, sorted. The vectors do as long as they are few; more of them are copied
     once to a temporary file, because an order of backfilling asks for rows from all over the file,
@@ -33,6 +33,7 @@ class VectorFile:
     """
 
     needs_source = False
+    prepared = True
 
     def __init__(
         self,

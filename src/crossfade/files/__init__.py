@@ -1,6 +1,8 @@
-"""Vectors in files: npy, npz, safetensors, parquet and lance, read and written as streams.
+"""Vectors in files: npy, npz, safetensors, parquet, lance and FAISS, read and written as streams.
+A folder of Parquet files is read as one table.
 
-The extension chooses the format. Reading and writing hold a batch in memory, never a file.
+The extension chooses the format. Reading and writing hold a batch in memory, never a file, but for
+indexes of FAISS that only its own library can read.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from crossfade.errors import BadInput
 from crossfade.files.atomic import refuse_existing, replacing
 from crossfade.files.choice import check_lengths
 from crossfade.files.contract import ArrayInfo, Extra, Format, Layout, Source
+from crossfade.remote import is_remote, to_path
 
 __all__ = [
     "ArrayInfo",
     "Extra",
     "Layout",
     "Source",
+    "is_folder",
+    "is_lance",
     "left_out",
     "list_arrays",
     "open_source",
@@ -32,13 +37,15 @@ __all__ = [
     "write_batches",
 ]
 
-Kind = Literal["npy", "npz", "safetensors", "parquet", "lance"]
+Kind = Literal["npy", "npz", "safetensors", "parquet", "lance", "faiss", "folder"]
 _KINDS: dict[str, Kind] = {
     ".npy": "npy",
     ".npz": "npz",
     ".safetensors": "safetensors",
     ".parquet": "parquet",
     ".lance": "lance",
+    ".faiss": "faiss",
+    ".index": "faiss",
 }
 
 
@@ -57,7 +64,7 @@ def open_source(path: str | Path, column: str | None = None) -> Source:
     >>> [len(block) for block in source.vectors(2)]
     [2, 2, 1]
     """
-    path = Path(path)
+    path = to_path(path)
     return _format(path).source(path, column)
 
 
@@ -79,8 +86,13 @@ def write_batches(
     >>> open_source(folder / "old.parquet").rows
     5
     """
-    path = Path(path)
+    path = to_path(path)
     form = _format(path)
+    if _kind(path) == "lance" and is_remote(path):
+        # Its commit is what makes it appear.
+        refuse_existing(path, overwrite=overwrite)
+        form.write(path, batches, layout)
+        return
     if _kind(path) != "lance" and path.is_dir():
         raise BadInput("is a folder", where=path, step="name a file")
     with replacing(path, overwrite=overwrite) as temporary:
@@ -96,7 +108,7 @@ def list_arrays(path: str | Path) -> tuple[ArrayInfo, ...]:
     >>> [str(array) for array in list_arrays(path)]
     ["'old' (5 × 3 float64)", "'labels' (5 int64)"]
     """
-    path = Path(path)
+    path = to_path(path)
     return _format(path).arrays(path)
 
 
@@ -109,7 +121,7 @@ def read_values(path: str | Path, name: str | None = None) -> pa.Array:
     >>> read_values(path).to_pylist()
     ['cat', 'dog']
     """
-    path = Path(path)
+    path = to_path(path)
     values = _format(path).values(path, name)
     check_lengths(path, name, values)
     return values
@@ -117,10 +129,25 @@ def read_values(path: str | Path, name: str | None = None) -> pa.Array:
 
 def left_out(path: str | Path, layout: Layout) -> tuple[str, ...]:
     """Names of what the layout has beside the vectors and the format of `path` cannot hold."""
-    kind = _kind(Path(path))
+    kind = _kind(to_path(path))
     columns = [name for name in layout.schema.names if name != layout.column]
     lost = [] if kind in ("parquet", "lance") else columns
+    if kind == "faiss":
+        from crossfade.files.faiss import ID, holds_ids
+
+        lost = [name for name in columns if name != ID or not holds_ids(layout)]
     return (*lost, *(extra.name for extra in layout.extras if extra.format != kind))
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether this is a folder that is read as one table, and no table by itself."""
+    path = to_path(path)
+    return path.suffix.lower() not in _KINDS and path.is_dir() and _kind(path) == "folder"
+
+
+def is_lance(path: str | Path) -> bool:
+    """Whether this is the folder of a Lance dataset, or is to be one."""
+    return _kind(to_path(path)) == "lance"
 
 
 def split_name(text: str | Path) -> tuple[Path, str | None]:
@@ -130,7 +157,8 @@ def split_name(text: str | Path) -> tuple[Path, str | None]:
     >>> path.name, name
     ('banking.safetensors', 'minilm_train')
     """
-    found = re.fullmatch(r"(.*?\.(?:npy|npz|safetensors|parquet|lance)):(.+)", str(text), re.I)
+    endings = "|".join(kind.removeprefix(".") for kind in _KINDS)
+    found = re.fullmatch(rf"(.*?\.(?:{endings})):(.+)", str(text), re.I)
     return (Path(found[1]), found[2]) if found else (Path(text), None)
 
 
@@ -138,6 +166,8 @@ def _kind(path: Path) -> Kind:
     kind = _KINDS.get(path.suffix.lower())
     if kind is None and (path / "_versions").is_dir():
         kind = "lance"
+    if kind is None and path.is_dir():
+        kind = "folder"
     if kind is None:
         raise BadInput(
             f"the extension '{path.suffix}' is not known",
@@ -170,3 +200,11 @@ def _format(path: Path) -> Format:
             from crossfade.files import lance
 
             return lance
+        case "faiss":
+            from crossfade.files import faiss
+
+            return faiss
+        case "folder":
+            from crossfade.files import folder
+
+            return folder

@@ -13,6 +13,10 @@ from pathlib import Path
 
 from crossfade.errors import BadInput
 from crossfade.files.guards import cannot_write
+from crossfade.remote import RemotePath, replacing_remote, to_path
+
+# Of a folder, by which the rest of it is found and checked.
+_LAST = ("config.json", "plan.json")
 
 
 @contextmanager
@@ -29,7 +33,12 @@ def replacing(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     >>> target.read_text()
     'done'
     """
+    path = to_path(path)
     refuse_existing(path, overwrite=overwrite)
+    if isinstance(path, RemotePath):
+        with replacing_remote(path, _LAST) as temporary:
+            yield temporary
+        return
     check_parent(path)
     # A link is written through, so that it goes on pointing where its owner wanted it to.
     final = path.resolve()
@@ -67,6 +76,13 @@ def check_parent(path: Path) -> None:
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
     """Raise if `path` is there and may not be replaced: a device or a pipe never may."""
+    path = to_path(path)
+    if isinstance(path, RemotePath):
+        if not overwrite and path.exists():
+            raise BadInput(
+                "already exists", where=path, step="name another file, or add --overwrite"
+            )
+        return
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise BadInput("is no plain file", where=path, step="name a file, or '-' for stdout")
     if not overwrite and os.path.lexists(path):
@@ -79,7 +95,13 @@ def _sync(path: Path) -> None:
         for inner in path.rglob("*"):
             if inner.is_file():
                 _sync(inner)
-    handle = os.open(path, os.O_RDONLY)
+    try:
+        # Windows syncs what it could write to, and opens no folder.
+        handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    except PermissionError:
+        if path.is_dir():
+            return
+        raise
     try:
         os.fsync(handle)
     finally:
@@ -115,7 +137,8 @@ def exchange(a: Path, b: Path) -> bool:
     """Swap two names in one step, so that a kill finds one or the other; False where it cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, TypeError):
+        # Not of Linux: no such function, or no such library.
         return False
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     return bool(renameat2(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)

@@ -43,7 +43,7 @@ def values(path: Path, name: str | None) -> pa.Array:
 
 
 def write(path: Path, batches: Iterable[pa.RecordBatch], layout: Layout) -> None:
-    """Write the dataset as one new version."""
+    """Write the dataset as one new version, the first where there is none yet."""
     lance = _library("writing Lance files")
     raised: list[BaseException] = []
 
@@ -61,7 +61,7 @@ def write(path: Path, batches: Iterable[pa.RecordBatch], layout: Layout) -> None
 
     try:
         lance.write_dataset(
-            pa.RecordBatchReader.from_batches(layout.schema, watched()), str(path), mode="create"
+            pa.RecordBatchReader.from_batches(layout.schema, watched()), str(path), mode="overwrite"
         )
     except Exception as error:
         raise (raised[0] if raised else error) from None
@@ -93,9 +93,34 @@ def _opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _scan(path: Path, size: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+def fragments(path: Path) -> list[tuple[int, int]]:
+    """The numbers of its fragments, each with how many rows it has."""
+    with _opened(path) as dataset:
+        return [(part.fragment_id, part.count_rows()) for part in dataset.get_fragments()]
+
+
+def part_source(path: Path, column: str | None, fragment: int, start: int, rows: int) -> Source:
+    """Some rows of one fragment."""
+    with _opened(path) as dataset:
+        schema = dataset.schema
+    return table_source(
+        path, column, schema, rows, partial(_scan, path, fragment=fragment, start=start, rows=rows)
+    )
+
+
+def _scan(
+    path: Path,
+    size: int,
+    columns: list[str] | None,
+    fragment: int | None = None,
+    start: int | None = None,
+    rows: int | None = None,
+) -> Iterator[pa.RecordBatch]:
     with _opened(path) as dataset:
         yield from dataset.scanner(
+            fragments=None if fragment is None else [dataset.get_fragment(fragment)],
+            offset=start,
+            limit=rows,
             columns=columns,
             batch_size=size,
             io_buffer_size=_READ_AHEAD_BYTES,

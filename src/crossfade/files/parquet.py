@@ -33,6 +33,21 @@ def source(path: Path, column: str | None) -> Source:
     return table_source(path, column, schema, rows, partial(_scan, path))
 
 
+def row_groups(path: Path) -> list[tuple[int, int]]:
+    """How many rows each group of rows has, and how many bytes they are."""
+    with _opened(path) as file:
+        groups = (file.metadata.row_group(g) for g in range(file.metadata.num_row_groups))
+        return [(group.num_rows, group.total_byte_size) for group in groups]
+
+
+def part_source(path: Path, column: str | None, groups: Sequence[int]) -> Source:
+    """One list column of some groups of rows."""
+    with _opened(path) as file:
+        schema = file.schema_arrow
+        rows = sum(file.metadata.row_group(g).num_rows for g in groups)
+    return table_source(path, column, schema, rows, partial(_scan, path, groups=groups))
+
+
 def values(path: Path, name: str | None) -> pa.Array:
     """One column, whole."""
     with _opened(path) as file:
@@ -99,10 +114,15 @@ def _opened(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[pq.Parquet
 
 
 def _scan(
-    path: Path, size: int, columns: list[str] | None, dictionaries: Sequence[str] = ()
+    path: Path,
+    size: int,
+    columns: list[str] | None,
+    dictionaries: Sequence[str] = (),
+    groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     with _opened(path, dictionaries) as file:
-        yield from file.iter_batches(batch_size=size, columns=columns)
+        chosen = None if groups is None else list(groups)
+        yield from file.iter_batches(batch_size=size, row_groups=chosen, columns=columns)
 
 
 def _first_line(error: BaseException) -> str:

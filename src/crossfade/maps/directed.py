@@ -40,6 +40,19 @@ class Directed:
         self.reads.check_fingerprint(x[:FINGERPRINT_SAMPLE], self.other)
         return self._rows(x)
 
+    def unmapped(self, vectors: ArrayLike) -> NDArray[np.float32]:
+        """The side's own vectors as the map would read them: checked and normalized, no more."""
+        x = np.asarray(vectors)
+        self.reads.check_shape(x, self.other)
+        with np.errstate(over="ignore"):
+            rows = np.atleast_2d(x).astype(np.float32)
+        if x.ndim == 2:
+            self.reads.check_fingerprint(rows[:FINGERPRINT_SAMPLE], self.other)
+        scale = inverse_norms(rows, self.reads.name)
+        if self.reads.normalization == "l2":
+            rows *= scale[:, None]
+        return rows if x.ndim == 2 else np.asarray(rows[0])
+
     def _one_query(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         # The path of every live query: nothing but the product and one length.
         # Of numpy's inner products only vdot keeps quiet when it overflows.

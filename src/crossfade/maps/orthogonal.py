@@ -51,31 +51,6 @@ class Orthogonal:
         return cls(tensors["weight"])
 
 
-def skew(upper: NDArray[np.floating], n: int) -> NDArray[np.float64]:
-    """The skew-symmetric (n, n) matrix whose strict upper triangle, row by row, is `upper`.
-
-    >>> skew(np.array([1.0]), 2)
-    array([[ 0.,  1.],
-           [-1.,  0.]])
-    """
-    p = np.zeros((n, n))
-    p[np.triu_indices(n, 1)] = upper
-    return p - p.T
-
-
-def exp_map(upper: NDArray[np.floating], n: int) -> NDArray[np.float64]:
-    """B⊥ = exp(P), a rotation, from the n(n−1)/2 parameters of P.
-
-    >>> np.round(exp_map(np.array([np.pi]), 2), 6) + 0.0
-    array([[-1.,  0.],
-           [ 0., -1.]])
-    """
-    # scipy.linalg takes longer to import than everything a query server needs.
-    from scipy.linalg import expm
-
-    return np.asarray(expm(skew(upper, n)))
-
-
 def nearest_orthogonal(matrix: NDArray[np.floating]) -> NDArray[np.float64]:
     """The orthogonal matrix nearest to `matrix` in Frobenius norm: its polar factor.
 

@@ -3,12 +3,10 @@
 from crossfade.retrieval.measure import Measured, measure
 from crossfade.retrieval.metrics import Metric, check_metric
 from crossfade.retrieval.neighbours import neighbours
-from crossfade.retrieval.ranking import DISTANCES, Distance, Ranked, relevant_ranks
+from crossfade.retrieval.ranking import Ranked, relevant_ranks
 from crossfade.retrieval.relevance import Listed, Relevance, SameClass, from_qrels, own_by_id
 
 __all__ = [
-    "DISTANCES",
-    "Distance",
     "Listed",
     "Measured",
     "Metric",

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput
 from crossfade.retrieval.metrics import Metric, Values
 from crossfade.retrieval.neighbours import Nearest
-from crossfade.retrieval.ranking import Distance, Progress, relevant_ranks
+from crossfade.retrieval.ranking import Progress, relevant_ranks
 from crossfade.retrieval.relevance import Relevance
 
 

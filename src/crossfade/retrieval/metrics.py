@@ -75,7 +75,7 @@ class _Segments:
         self.counts = ranked.counts[ranked.counts > 0]
         self.starts = np.cumsum(self.counts) - self.counts
         self.ranks = ranked.ranks
-        self.place = np.arange(len(self.ranks)) - np.repeat(self.starts, self.counts)
+        self.nth = np.arange(len(self.ranks)) - np.repeat(self.starts, self.counts)
         self.grades = np.ones(len(self.ranks)) if ranked.grades is None else ranked.grades
 
     def sum(self, values: NDArray[np.generic]) -> Values:
@@ -91,7 +91,7 @@ def _cmc(s: _Segments, k: int) -> Values:
 
 
 def _mean_ap(s: _Segments, _: int) -> Values:
-    return s.sum((s.place + 1) / s.ranks) / s.counts
+    return s.sum((s.nth + 1) / s.ranks) / s.counts
 
 
 def _recall(s: _Segments, k: int) -> Values:
@@ -110,7 +110,7 @@ def _ndcg(s: _Segments, k: int) -> Values:
     gained = s.sum(np.where(s.ranks <= k, s.grades / np.log2(s.ranks + 1.0), 0.0))
     query = np.repeat(np.arange(len(s.counts)), s.counts)
     best = s.grades[np.lexsort((-s.grades, query))]
-    ideal = s.sum(np.where(s.place < k, best / np.log2(s.place + 2.0), 0.0))
+    ideal = s.sum(np.where(s.nth < k, best / np.log2(s.nth + 2.0), 0.0))
     return gained / ideal
 
 

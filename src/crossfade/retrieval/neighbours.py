@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.retrieval.ranking import Distance, comparable
+from crossfade.distance import Distance
+from crossfade.retrieval.ranking import comparable
 from crossfade.retrieval.relevance import NONE, Index, Listed, checked_own
 
 _CHUNK_BYTES = 64 << 20

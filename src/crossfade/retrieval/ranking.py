@@ -1,8 +1,8 @@
 """Exact ranks of the relevant items, without ordering the gallery or storing its scores.
 
 Only the places of relevant items matter to any metric. Queries go through in chunks: one matrix
-product gives a chunk's scores; each row is sorted as plain numbers (no argsort), and the scores of
-the relevant items are looked up in it. Memory is bounded by a chunk, never by queries × gallery.
+product gives a chunk's scores, and in each row the scores below those of its relevant items are
+counted, without a sort. Memory is bounded by a chunk, never by queries × gallery.
 
 Tie rule: a relevant item stands behind every irrelevant item of equal score, and among relevant
 items of equal score the higher grade stands behind. It is the pessimistic order, and the only
@@ -13,17 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossfade.badrows import ZEROS, bad_rows
+from crossfade.distance import Distance, check_distance
 from crossfade.errors import BadInput, BadRow
 from crossfade.retrieval.relevance import Block, Index, Relevance
 
-Distance = Literal["cosine", "dot", "euclidean"]
-DISTANCES: tuple[Distance, ...] = ("cosine", "dot", "euclidean")
 Float = NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
@@ -82,7 +81,7 @@ def comparable(
     For Euclidean distance −‖q − g‖² and 2 q·g − ‖g‖² differ by what does not depend on g: the last
     coordinate carries −‖g‖².
 
-    >>> q, g = comparable(np.array([[1.0]]), np.array([[3.0], [0.0]]), "euclidean")
+    >>> q, g = comparable(np.array([[1.0]]), np.array([[3.0], [0.0]]), "l2")
     >>> (q @ g.T).tolist()
     [[-3.0, 0.0]]
     """
@@ -91,7 +90,7 @@ def comparable(
         return unit if queries is gallery else unit_rows(queries), unit
     q = np.ascontiguousarray(queries, dtype=np.float32)
     g = np.ascontiguousarray(gallery, dtype=np.float32)
-    if distance == "euclidean":
+    if distance == "l2":
         squares = np.einsum("ij,ij->i", g, g, dtype=np.float64)
         q = np.concatenate([2 * q, np.ones((len(q), 1), np.float32)], axis=1)
         g = np.concatenate([g, -squares[:, None].astype(np.float32)], axis=1)
@@ -134,8 +133,7 @@ def check(
     queries: NDArray[Any], gallery: NDArray[Any], relevance: Relevance, distance: Distance
 ) -> None:
     """Raise unless the vectors can be compared, and are those `relevance` speaks of."""
-    if distance not in DISTANCES:
-        raise BadInput(f"there is no distance {distance!r}", step=f"use {', '.join(DISTANCES)}")
+    check_distance(distance)
     sides = [("query", queries, relevance.queries), ("gallery", gallery, relevance.gallery)]
     for name, x, rows in sides:
         if x.ndim != 2 or x.dtype.kind != "f":

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from crossfade.retrieval.ranking import Counted, Distance, refuse_overflow
+from crossfade.distance import Distance
+from crossfade.retrieval.ranking import Counted, refuse_overflow
 from crossfade.retrieval.relevance import NONE, Block, Index
 
 # Scores, their places (int64) and what torch keeps in between, for one chunk.
