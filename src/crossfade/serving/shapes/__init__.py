@@ -1,0 +1,1 @@
+"""The shapes of others' requests and answers, one file each."""
