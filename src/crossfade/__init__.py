@@ -1,5 +1,6 @@
 """Crossfade: upgrade an embedding model without re-embedding the gallery first."""
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,21 @@ from crossfade.errors import (
 )
 
 if TYPE_CHECKING:
+    from crossfade.assessment import Answer, quickstart
     from crossfade.backfill.plan import Plan
     from crossfade.backfill.planning import plan
     from crossfade.compatibility import Compatibility, Held, evaluate
-    from crossfade.lookups import evaluate_on_store, read_held, sample_pairs
+    from crossfade.lookups import evaluate_on_store, plan_on_store, read_held, sample_pairs
     from crossfade.migration import Migration
     from crossfade.pairs import Pairs
+    from crossfade.report import write_report
     from crossfade.search import Searcher
+    from crossfade.serving import serve
     from crossfade.stores import Range, open_store
     from crossfade.upgrade import Upgrade
 
 __all__ = [
+    "Answer",
     "BadInput",
     "BudgetSpent",
     "Compatibility",
@@ -48,10 +53,15 @@ __all__ = [
     "evaluate_on_store",
     "open_store",
     "plan",
+    "plan_on_store",
+    "quickstart",
     "read_held",
     "sample_pairs",
+    "serve",
+    "write_report",
 ]
 _HOMES = {
+    "Answer": "crossfade.assessment",
     "Compatibility": "crossfade.compatibility",
     "Held": "crossfade.compatibility",
     "Migration": "crossfade.migration",
@@ -64,9 +74,16 @@ _HOMES = {
     "evaluate_on_store": "crossfade.lookups",
     "open_store": "crossfade.stores",
     "plan": "crossfade.backfill.planning",
+    "plan_on_store": "crossfade.lookups",
+    "quickstart": "crossfade.assessment",
     "read_held": "crossfade.lookups",
     "sample_pairs": "crossfade.lookups",
+    "serve": "crossfade.serving",
+    "write_report": "crossfade.report",
 }
+
+# A library is silent until its application wants to hear it.
+logging.getLogger("crossfade").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

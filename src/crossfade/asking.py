@@ -22,17 +22,37 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput
-from crossfade.retrieval.ranking import Distance, comparable
+from crossfade.retrieval.ranking import comparable
 from crossfade.spaces import fit_dim
+from crossfade.threads import product_alone
 
 Float = NDArray[np.float32]
 Asking = Literal["new", "old", "both", "blend"]
 WAYS: tuple[Asking, ...] = ("new", "old", "both", "blend")
+AskedFrom = tuple[tuple[float, Asking], ...]
+"""Shares of a gallery that is filled, rising from 0, and how it is asked from each of them on."""
 BLEND = 0.3
 """The new model's share of a blended query on old vectors."""
 SAMPLED = 1000
 """Rows from which a query's mean and deviation are taken."""
+NEIGHBOURS = 10
+"""So many of a sample tell how crowded it is about a row."""
+CROWDED = 0.5
+"""By so much of it what B says of a row is less: rows in a crowd are near to every query that B
+has not quite brought to its place."""
+_SCORE_BYTES = 64 << 20
+_FEW = 128
+
+
+def asking_at(asked: AskedFrom, share: float) -> Asking:
+    """How a gallery is asked of which `share` is filled.
+
+    >>> asking_at(((0.0, "both"), (0.6, "new")), 0.59), asking_at(((0.0, "both"),), 1.0)
+    ('both', 'both')
+    """
+    return [way for first, way in asked if first <= share + 1e-9][-1]
 
 
 @dataclass(frozen=True)
@@ -42,9 +62,9 @@ class Weights:
     The defaults need no data to choose by; a plan has better ones where its lookups tell.
     """
 
-    old_backward: float = 0.2
+    old_backward: float = 0.3
     """B on the old vector of a row that is old."""
-    lifted_backward: float = 0.2
+    lifted_backward: float = 0.3
     """B on the old vector of a lifted row."""
     lifted_forward: float = 0.0
     """The new model on F(old) of a lifted row."""
@@ -62,7 +82,7 @@ class Weights:
     def __str__(self) -> str:
         """
         >>> print(Weights())
-        old 0.2, lifted 0.2 + 0, filled 0.5, blend 0.3
+        old 0.3, lifted 0.3 + 0, filled 0.5, blend 0.3
         """
         return (
             f"old {self.old_backward:g}, lifted {self.lifted_backward:g} + "
@@ -108,7 +128,7 @@ class Both:
     >>> rng = np.random.default_rng(0)
     >>> q, g = rng.normal(size=(2, 4)).astype("f4"), rng.normal(size=(60, 4)).astype("f4")
     >>> both = Both(q, q, g)
-    >>> as_old, as_filled = both.as_old(), both.as_filled(g)
+    >>> as_old, as_filled = both.as_old(Weights(old_backward=0)), both.as_filled(g)
     >>> scores = as_old.queries @ as_old.items.T
     >>> bool(np.allclose(scores, as_filled.queries @ as_filled.items.T, atol=1e-4))
     True
@@ -123,16 +143,27 @@ class Both:
     distance: Distance = "cosine"
     seed: int = 0
 
-    def as_old(self, weights: Weights = DEFAULT, rows: Float | None = None) -> Asked:
-        """As scores of rows that are old: the old model's, and what B says.
+    def as_old(self, weights: Weights = DEFAULT) -> Asked:
+        """As scores of rows that are old: the old model's, and what B says."""
+        return self._on_old(weights.old_backward)
 
-        Of the gallery's own, or of other old vectors of which it is a sample.
-        """
-        asked = self._on_old(weights.old_backward)
-        if rows is None:
-            return asked
-        _, shown = comparable(self.old, rows, self.distance)
-        return Asked(asked.queries, _with_ones(shown))
+    def rows_old(self, old: Float) -> Float:
+        """Items of `as_old` for other rows, of which the gallery is a sample."""
+        return self._shown_old(old)
+
+    def rows_lifted(self, old: Float, stored: Float, weights: Weights = DEFAULT) -> Float:
+        """Items of `as_lifted` for other rows and what they store in the shared space."""
+        return self._shown(old, stored, 1 - weights.lifted_forward, weights.lifted_forward)
+
+    def rows_filled(self, old: Float, stored: Float, weights: Weights = DEFAULT) -> Float:
+        """Items of `as_filled` for other rows and what they store in the shared space."""
+        return self._shown(old, stored, 1 - weights.filled_new, weights.filled_new)
+
+    def _shown(self, old: Float, stored: Float, by_old: float, by_new: float) -> Float:
+        parts = [self._shown_old(old)] if by_old else []
+        if by_new:
+            parts.append(_with_ones(comparable(self.backward, stored, self.distance)[1]))
+        return np.concatenate(parts, axis=1)
 
     def as_lifted(self, weights: Weights = DEFAULT) -> Asked:
         """As scores of lifted rows: as of old ones, and what the new model says of F(old)."""
@@ -155,12 +186,26 @@ class Both:
 
     @cached_property
     def _by_old(self) -> Asked:
-        return self._voice(self.old, self.gallery_old)
+        found = self._voice(self.old, self.gallery_old)
+        # How crowded it is about a row is B's to ask for.
+        blank = np.zeros((len(found.queries), 1), np.float32)
+        asked = np.concatenate([found.queries[:, :-1], blank, found.queries[:, -1:]], axis=1)
+        return Asked(asked, self._shown_old(self.gallery_old))
 
     @cached_property
     def _by_backward(self) -> Asked:
-        found = self._voice(fit_dim(self.backward, self.old.shape[1]), self.gallery_old)
-        return Asked(found.queries, self._by_old.items)
+        on_old = fit_dim(self.backward, self.old.shape[1])
+        q, _ = comparable(on_old, self._sample(self.gallery_old), self.distance)
+        less = np.full((len(q), 1), -CROWDED, np.float32)
+        shown = self._by_old.items
+        asked = _standardized(np.concatenate([q, less], axis=1), self._sample(shown)[:, :-1])
+        return Asked(asked, shown)
+
+    def _shown_old(self, rows: Float) -> Float:
+        """Old vectors as both the old model and B ask for them."""
+        _, shown = comparable(self.old, rows, self.distance)
+        about = crowding(rows, self._sample(self.gallery_old), self.distance)
+        return _with_ones(np.concatenate([shown, about[:, None]], axis=1))
 
     @cached_property
     def _by_forward(self) -> Asked:
@@ -171,16 +216,52 @@ class Both:
     def _voice(self, queries: Float, items: Float) -> Asked:
         """Queries and items whose inner products are a voice's scores on the common scale."""
         q, g = comparable(queries, items, self.distance)
+        return Asked(_standardized(q, self._sample(g)), _with_ones(g))
+
+    def _sample(self, rows: Float) -> Float:
+        """The same rows of the gallery, whatever is known of them."""
+        if len(rows) <= SAMPLED:
+            return rows
         rng = np.random.default_rng(self.seed)
-        drawn = g if len(g) <= SAMPLED else g[rng.choice(len(g), SAMPLED, replace=False)]
-        # A query's mean and deviation over the sample are those of the sample's own moments.
-        mean = drawn.mean(axis=0, dtype=np.float64)
-        spread = np.cov(drawn, rowvar=False, bias=True).reshape(len(mean), -1)
-        wide = q.astype(np.float64)
-        deviation = np.sqrt(np.maximum(np.vecdot(wide @ spread, wide), 0.0))
-        scale = 1 / np.maximum(deviation, 1e-12)
-        asked = np.concatenate([wide, -(wide @ mean)[:, None]], axis=1) * scale[:, None]
-        return Asked(asked.astype(np.float32), _with_ones(g))
+        return rows[rng.choice(len(rows), SAMPLED, replace=False)]
+
+
+def _standardized(queries: Float, sample: Float) -> Float:
+    """Queries that score rows in deviations from the sample's mean, given rows with a one added."""
+    # A query's mean and deviation over the sample are those of the sample's own moments.
+    mean = sample.mean(axis=0, dtype=np.float64)
+    spread = np.cov(sample, rowvar=False, bias=True).reshape(len(mean), -1)
+    wide = queries.astype(np.float64)
+    deviation = np.sqrt(np.maximum(np.vecdot(wide @ spread, wide), 0.0))
+    scale = 1 / np.maximum(deviation, 1e-12)
+    asked = np.concatenate([wide, -(wide @ mean)[:, None]], axis=1) * scale[:, None]
+    return np.asarray(asked, np.float32)
+
+
+def crowding(rows: Float, sample: Float, distance: Distance) -> Float:
+    """How near the neighbours of each row are: the mean similarity of the ten of a sample that are
+    nearest, but for the very nearest, which may be the row itself.
+
+    >>> rows = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [-1, 0]], "f4")
+    >>> [round(x, 2) for x in crowding(rows, rows, "cosine").tolist()]
+    [0.13, 0.32, 0.32, -0.8]
+    """
+    count = min(NEIGHBOURS, len(sample) - 1)
+    out = np.zeros(len(rows), np.float32)
+    if count < 1:
+        return out
+    step = max(1, _SCORE_BYTES // (4 * len(sample)))
+    for first in range(0, len(rows), step):
+        part = slice(first, first + step)
+        q, g = comparable(rows[part], sample, distance)
+        # What a search finds is little, and waits for nobody.
+        scores = product_alone(q, g) if len(rows) <= _FEW else q @ g.T
+        if distance == "l2":
+            # What does not depend on the sample depends on the row, and rows are compared here.
+            scores -= np.vecdot(rows[part], rows[part])[:, None]
+        nearest = np.partition(scores, -count - 1, axis=1)[:, -count - 1 :]
+        out[part] = (nearest.sum(axis=1) - nearest.max(axis=1)) / count
+    return out
 
 
 def _with_ones(rows: Float) -> Float:

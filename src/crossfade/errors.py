@@ -8,7 +8,8 @@
     ├── NotCompatible       exit 1   a verdict failed
     ├── NotProven           exit 1   a step that cannot be undone lacks its proof
     ├── StoreError          exit 3   a vector store or a service failed
-    │   └── StoreBusy       exit 3   another process is migrating it
+    │   ├── StoreBusy       exit 3   another process is migrating it
+    │   └── WorkerLost      exit 3   this worker was away too long, and its part is another's
     ├── EmbedderError       exit 3   where new vectors come from gave none, or bad ones
     │   └── MissingVectors  exit 3   a file of vectors lacks some ids
     └── BudgetSpent         exit 0   the spend cap is reached: a clean stop, not a failure
@@ -68,8 +69,8 @@ class BadRow(BadInput):
         side: str | None = None,
         step: str | None = None,
     ) -> None:
-        place = f"row {row}" if side is None else f"row {row} of '{side}'"
-        super().__init__(f"{place} {problem}", where=where, step=step)
+        which = f"row {row}" if side is None else f"row {row} of '{side}'"
+        super().__init__(f"{which} {problem}", where=where, step=step)
         self.row = row
         self.cause_of_row = problem
         self.side = side
@@ -132,6 +133,10 @@ class StoreError(CrossfadeError):
 
 class StoreBusy(StoreError):
     """Another process holds the store for a step of a migration."""
+
+
+class WorkerLost(StoreError):
+    """One of several workers was not heard of for so long that another has taken its part."""
 
 
 class EmbedderError(CrossfadeError):

@@ -14,7 +14,9 @@ _GONE = "***"
 _SHORTEST_CORE = 5
 _BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=%\\")
 # An address that was typed, with a user and a password; as a path it has lost a slash.
-_TYPED = re.compile(r"((?:postgres(?:ql)?|qdrant(?:\+https)?|https?):/*)[^:@/]*:.*@", re.DOTALL)
+_TYPED = re.compile(
+    r"((?:postgres(?:ql)?|qdrant(?:\+https)?|milvus(?:\+https?)?|https?):/*)[^:@/]*:.*@", re.DOTALL
+)
 
 
 def without_password(place: str) -> str:

@@ -13,13 +13,26 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 T = TypeVar("T")
+_ALONE = 1 << 18
 
 
 def cores() -> int:
     """Processors this process may use: what OMP_NUM_THREADS says, or all it is allowed to."""
     told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdigit() and int(told) > 0 else len(os.sched_getaffinity(0))
+    return int(told) if told.isdigit() and int(told) > 0 else _allowed()
+
+
+def _allowed() -> int:
+    # The first is of Python 3.13, the second of Linux alone.
+    if hasattr(os, "process_cpu_count"):
+        return os.process_cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def in_parts(rows: int, work: Callable[[int, int], None], threads: int | None = None) -> None:
@@ -37,6 +50,22 @@ def in_parts(rows: int, work: Callable[[int, int], None], threads: int | None = 
     bounds = [rows * i // threads for i in range(threads + 1)]
     with _blas().limit(limits=1), ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, bounds[:-1], bounds[1:]))
+
+
+def product_alone(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """a @ b.T by this thread alone, for few rows of `a`.
+
+    BLAS shares a product of more than some 2¹⁸ multiplications out among threads, which on a busy
+    machine wait for each other a hundred times as long as it takes.
+
+    >>> product_alone(np.eye(2), np.ones((3, 2))).tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+    out = np.empty((len(a), len(b)), np.result_type(a, b))
+    step = max(1, _ALONE // max(1, a.size))
+    for first in range(0, len(b), step):
+        out[:, first : first + step] = a @ b[first : first + step].T
+    return out
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.asking import Asking
+from crossfade.asking import AskedFrom, Asking
 from crossfade.backfill.curve import Curve
 from crossfade.backfill.simulate import Candidate, Simulation
 from crossfade.compatibility.bootstrap import interval, resampled_means
@@ -75,6 +75,12 @@ class Choice:
     """What the numbers say; shares from 0 to 1, qualities in percent."""
 
     best: Candidate
+    curve: Curve
+    """Of the best candidate, asked in the way that is taken at each share."""
+    asked: AskedFrom
+    lifts: dict[float, float]
+    """By what rows store before they are filled (the share of F(old)): what new queries alone have
+    on the way, the mean of the metrics up to the budget."""
     recommendation: str
     reason: str
     stop: float
@@ -85,8 +91,16 @@ class Choice:
     """Of 95 % at each point of the best curve."""
     lowest: dict[str, Lowest]
     alone: dict[str, Alone]
+    by_way: dict[Asking, Candidate]
+    """The best of every way of asking."""
     ways: dict[Asking, Lowest]
     """The lowest point of every way of asking, in the mean of the metrics."""
+
+    def among(self, simulation: Simulation) -> list[Candidate]:
+        """The candidates, the chosen one among them."""
+        if self.best in simulation.candidates:
+            return simulation.candidates
+        return [*simulation.candidates, self.best]
 
 
 def choose(
@@ -106,9 +120,12 @@ def choose(
     asking that is below today's index at some moment, with 95 % confidence, is taken only if all
     are; of the others the best, or new queries alone where they are as good: they need one model
     and one search. Filled items store the new model's own vectors unless a blend is better with
-    95 % confidence. `target` (in percent, of the first metric) stands in for new/new, and `today`
-    for old/old where the old model is gone and has embedded no queries; without it nothing is said
-    of today's index.
+    95 % confidence, and rows that are not filled F(old), unless a mixture with the old vector is
+    (chosen on half of the queries, confirmed by the other). From the share on at which new queries
+    alone are as good as the way that is taken, they are asked alone.
+
+    `target` (in percent, of the first metric) stands in for new/new, and `today` for old/old where
+    the old model is gone and has embedded no queries; without it nothing is said of today's index.
     """
     if not 0 <= budget <= 1:
         raise BadInput(f"a budget of {budget}", step="use a share from 0 to 1")
@@ -120,18 +137,30 @@ def choose(
         way: _best_asked(simulation, way, optimize, budget, last, (resamples, seed))
         for way in dict.fromkeys(c.asking for c in simulation.candidates)
     }
+    lifts: dict[float, float] = {}
+    if "new" in found:
+        found["new"], lifts = _best_lift(simulation, found["new"], optimize, last, resamples, seed)
     ways = {way: _lowest(look.values, shares, old, resamples, seed) for way, look in found.items()}
     way = _preferred(found, ways, shares[:last], resamples, seed)
-    best, exact = found[way].best, found[way].exact
+    look = found[way]
+    asked: AskedFrom = ((0.0, way),)
+    by_itself = look.exact
+    if way != "new":
+        alone_look = _Look.alone(simulation, look.best, optimize, last)
+        alone_look, lifts = _best_lift(simulation, alone_look, optimize, last, resamples, seed)
+        look, by_itself = look.lifted(alone_look.best.lift), alone_look.exact
+        switch = _switch(look, alone_look, resamples, seed)
+        if switch is not None:
+            look, asked = look.then(alone_look, switch), (*asked, (float(shares[switch]), "new"))
+    best, exact = look.best, look.exact
     curve, (drawn_curve, drawn_old) = (
-        found[way].values.mean(axis=1),
-        found[way].drawn(old, resamples, seed),
+        look.values.mean(axis=1),
+        look.drawn(old, resamples, seed),
     )
     top = int(np.argmax(curve))
     stop = next(
         t for t in range(top + 1) if interval(drawn_curve[:, top] - drawn_curve[:, t])[0] <= 0
     )
-    by_itself = simulation.alone(best)
     alone = {
         m: _alone(by_itself, None if levels is None else float(levels[m].mean()), m, last)
         for m in optimize
@@ -142,12 +171,14 @@ def choose(
         said, stop = _until_alone(stop, alone, shares, last)
         recommendation = f"ask {way}, backfill {shares[stop]:.0%}"
         reason = f"{reason}; {said}"
+        if len(asked) > 1:
+            reason += f"; from {asked[1][0]:.0%} on new queries alone are as good"
     goals = {m: simulation.new.mean(m) for m in optimize}
     if target is not None:
         goals[optimize[0]] = target
     reach = {}
     for metric, goal in goals.items():
-        there = np.flatnonzero(best.curve.means(metric)[:last] >= goal)
+        there = np.flatnonzero(exact.means(metric)[:last] >= goal)
         reach[metric] = float(shares[there[0]]) if len(there) else None
     lowest = {}
     for metric in optimize:
@@ -156,6 +187,9 @@ def choose(
         lowest[metric] = _lowest(values, shares, base, resamples, seed)
     return Choice(
         best=best,
+        curve=exact,
+        asked=asked,
+        lifts=lifts,
         recommendation=recommendation,
         reason=reason,
         stop=0.0 if refused else float(shares[stop]),
@@ -165,18 +199,19 @@ def choose(
             metric: {
                 **({} if levels is None else {"old/old": float(levels[metric].mean())}),
                 "new/new": simulation.new.mean(metric),
-                "at 0 %": float(best.curve.means(metric)[0]),
+                "at 0 %": float(exact.means(metric)[0]),
                 "lowest": lowest[metric].quality,
-                "at the stop": float(best.curve.means(metric)[stop]),
-                "at the peak": float(best.curve.means(metric)[top]),
-                "fully backfilled": float(best.curve.means(metric)[-1]),
-                "area": best.curve.area(metric),
+                "at the stop": float(exact.means(metric)[stop]),
+                "at the peak": float(exact.means(metric)[top]),
+                "fully backfilled": float(exact.means(metric)[-1]),
+                "area": exact.area(metric),
             }
             for metric in optimize
         },
         bands={m: _band(exact.of_queries(m), resamples, seed) for m in optimize},
         lowest=lowest,
         alone=alone,
+        by_way={way: look.best for way, look in found.items()},
         ways=ways,
     )
 
@@ -197,6 +232,31 @@ class _Look:
         exact = simulation.curve(best)
         values = np.mean([exact.of_queries(m) for m in optimize], axis=0)[:last] * 100.0
         return cls(best, exact, values)
+
+    @classmethod
+    def alone(
+        cls, simulation: Simulation, best: Candidate, optimize: Sequence[str], last: int
+    ) -> _Look:
+        """The same rows, asked with new queries alone."""
+        exact = simulation.alone(best)
+        return cls.at(simulation, replace(best, asking="new", curve=exact), optimize, last)
+
+    def lifted(self, lift: float) -> _Look:
+        """With what rows store before they are filled, where this way of asking does not see it."""
+        return self if lift == self.best.lift else replace(self, best=replace(self.best, lift=lift))
+
+    def then(self, other: _Look, point: int) -> _Look:
+        """This one up to a point of the curve, and from there on the other."""
+        later = other.exact.values
+        values = {
+            metric: np.concatenate([found[:point], later[metric][point:]])
+            for metric, found in self.exact.values.items()
+        }
+        return _Look(
+            self.best,
+            replace(self.exact, values=values),
+            np.concatenate([self.values[:point], other.values[point:]]),
+        )
 
     def drawn(self, old: Float | None, resamples: int, seed: int) -> tuple[Float, Float | None]:
         """Resampled means of the curve (resamples, points) and of old/old."""
@@ -235,6 +295,48 @@ def _best_asked(
     replaced, shares = first(own), found.best.curve.shares[:last]
     gain = found.areas(shares) - replaced.areas(shares)
     return found if interval(_resampled(gain[None], *draws)[:, 0])[0] > 0 else replaced
+
+
+def _best_lift(
+    simulation: Simulation,
+    look: _Look,
+    optimize: Sequence[str],
+    last: int,
+    resamples: int,
+    seed: int,
+) -> tuple[_Look, dict[float, float]]:
+    """Rows that store F(old) before they are filled, or what is better than that beyond doubt.
+
+    Chosen on half of the queries and kept if the other half confirms it; and what each has.
+    """
+    shares = look.best.curve.shares[:last]
+    base = look.areas(shares)
+    areas = {look.best.lift: float(base.mean())}
+    order = np.random.default_rng(seed).permutation(len(base))
+    first, second = order[: len(order) // 2], order[len(order) // 2 :]
+    found, gains = look, np.zeros(len(base))
+    for lift in simulation.lifts if len(first) else ():
+        other = _Look.at(simulation, simulation.lifted(look.best, lift), optimize, last)
+        gain = other.areas(shares) - base
+        areas[lift] = float((base + gain).mean())
+        if gain[first].mean() > gains[first].mean():
+            found, gains = other, gain
+    if found is look:
+        return look, areas
+    confirmed = interval(_resampled(gains[None, second], resamples, seed)[:, 0])[0] > 0
+    return (found if confirmed else look), areas
+
+
+def _switch(look: _Look, alone: _Look, resamples: int, seed: int) -> int | None:
+    """The point from which on new queries alone are as good as both; None if they never are.
+
+    As good is at each point from there on: not worse by more than `AS_GOOD` with 95 % confidence.
+    """
+    drawn = _resampled(alone.values - look.values, resamples, seed)
+    low = np.quantile(drawn, 0.025, axis=0)
+    worse = np.flatnonzero(low < -AS_GOOD)
+    first = int(worse[-1]) + 1 if len(worse) else 0
+    return first if first < len(low) - 1 else None
 
 
 def _preferred(

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossfade.distance import Distance
 from crossfade.errors import BadInput, MissingExtra
 from crossfade.retrieval.metrics import Metric, Values
 from crossfade.retrieval.ranking import (
-    Distance,
     Progress,
     Ranked,
     check,
@@ -121,12 +121,14 @@ def curves(
     points: int = POINTS,
     distance: Distance = "cosine",
     after_queries: NDArray[np.floating] | None = None,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> dict[str, Curve]:
     """The exact curve of each order; `orders[name][j]` is the place of gallery item j in it.
 
     Items that are backfilled may be asked with queries of their own, `after_queries`: scores on
-    `before` and on `after` have to be on one scale then.
+    `before` and on `after` have to be on one scale then. On a `device` other than the CPU, torch
+    follows the ranks.
 
     >>> from crossfade.retrieval import SameClass
     >>> q = np.eye(2)
@@ -136,10 +138,6 @@ def curves(
     >>> found["plain"].means("cmc@1").tolist()
     [0.0, 0.0, 100.0]
     """
-    try:
-        from crossfade.backfill import kernel
-    except ImportError as error:
-        raise MissingExtra("numba", extra="plan", need="a backfilling curve") from error
     later = queries if after_queries is None else after_queries
     check(queries, before, relevance, distance)
     check(later, after, relevance, distance)
@@ -161,12 +159,13 @@ def curves(
     (q0, g0), (q1, g1) = comparable(queries, before, distance), comparable(later, after, distance)
     _refuse_overflow(q0, g0)
     _refuse_overflow(q1, g1)
+    walk = _walk((q0, g0), (q1, g1), device)
     for first, last in _chunks(relevance, points):
         block = relevance.block(first, last)
         own = _own(relevance, first, last)
-        scores = _scores(q0[first:last], g0), _scores(q1[first:last], g1)
+        scores = walk.scores(first, last)
         for name, (_, turn) in turned.items():
-            ranks, grades = _walked(kernel.walk_rows, *scores, turn, points, block, own)
+            ranks, grades = walk.walk(scores, turn, points, block, own)
             for t in range(points):
                 graded = None if grades is None else grades[t]
                 ranked = Ranked(first, block.counts, ranks[t], graded)
@@ -195,14 +194,21 @@ def _own(relevance: Relevance, first: int, last: int) -> Index:
     return np.full(last - first, NONE) if relevance.own is None else relevance.own[first:last]
 
 
-def _scores(queries: Float, gallery: Float) -> Float:
-    out = np.empty((len(queries), len(gallery)), np.float32)
+class Walk(Protocol):
+    """Scores a chunk of queries with both galleries, and follows the ranks along an order."""
 
-    def part(begin: int, end: int) -> None:
-        np.matmul(queries[begin:end], gallery.T, out=out[begin:end])
+    def scores(self, first: int, last: int) -> Any: ...
+    def walk(
+        self, scores: Any, turn: Index, points: int, block: Block, own: Index
+    ) -> tuple[NDArray[np.int32], Values | None]: ...
 
-    in_parts(len(queries), part)
-    return out
+
+def _walk(before: tuple[Float, Float], after: tuple[Float, Float], device: str) -> Walk:
+    if device == "cpu":
+        return _NumbaWalk(before, after)
+    from crossfade.backfill.torch_walk import TorchWalk
+
+    return TorchWalk(before, after, device)
 
 
 def _refuse_overflow(queries: Float, gallery: Float) -> None:
@@ -213,30 +219,60 @@ def _refuse_overflow(queries: Float, gallery: Float) -> None:
         refuse_overflow(int(beyond[0]))
 
 
-def _walked(
-    walk_rows: Any, before: Float, after: Float, turn: Index, points: int, block: Block, own: Index
-) -> tuple[NDArray[np.int32], Values | None]:
-    """Ranks and grades (points, relevant items of the chunk), each thread with its own queries."""
-    total = len(block.items)
-    ranks = np.empty((points, total), np.int32)
-    grades = np.empty(0) if block.grades is None else block.grades
-    ranked_grades = np.empty((points, len(grades)))
-    starts = np.append(block.starts, total)
+class _NumbaWalk:
+    """On the CPU: each thread has queries of its own, for the products and for the walk."""
+
+    def __init__(self, before: tuple[Float, Float], after: tuple[Float, Float]) -> None:
+        try:
+            from crossfade.backfill import kernel
+        except ImportError as error:
+            raise MissingExtra("numba", extra="plan", need="a backfilling curve") from error
+        self.before, self.after, self.walk_rows = before, after, kernel.walk_rows
+
+    def scores(self, first: int, last: int) -> tuple[Float, Float]:
+        (q0, g0), (q1, g1) = self.before, self.after
+        return _scores(q0[first:last], g0), _scores(q1[first:last], g1)
+
+    def walk(
+        self,
+        scores: tuple[Float, Float],
+        turn: Index,
+        points: int,
+        block: Block,
+        own: Index,
+    ) -> tuple[NDArray[np.int32], Values | None]:
+        """Ranks and grades (points, relevant items of the chunk)."""
+        before, after = scores
+        total = len(block.items)
+        ranks = np.empty((points, total), np.int32)
+        grades = np.empty(0) if block.grades is None else block.grades
+        ranked_grades = np.empty((points, len(grades)))
+        starts = np.append(block.starts, total)
+
+        def part(begin: int, end: int) -> None:
+            here = slice(starts[begin], starts[end])
+            self.walk_rows(
+                before[begin:end],
+                after[begin:end],
+                turn,
+                points,
+                block.counts[begin:end],
+                block.items[here],
+                grades[here],
+                own[begin:end],
+                ranks[:, here],
+                ranked_grades[:, here],
+            )
+
+        in_parts(len(block.counts), part)
+        return ranks, None if block.grades is None else ranked_grades
+
+
+def _scores(queries: Float, gallery: Float) -> Float:
+    out = np.empty((len(queries), len(gallery)), np.float32)
 
     def part(begin: int, end: int) -> None:
-        here = slice(starts[begin], starts[end])
-        walk_rows(
-            before[begin:end],
-            after[begin:end],
-            turn,
-            points,
-            block.counts[begin:end],
-            block.items[here],
-            grades[here],
-            own[begin:end],
-            ranks[:, here],
-            ranked_grades[:, here],
-        )
+        np.matmul(queries[begin:end], gallery.T, out=out[begin:end])
 
-    in_parts(len(block.counts), part)
-    return ranks, None if block.grades is None else ranked_grades
+    in_parts(len(queries), part)
+    return out

@@ -13,17 +13,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crossfade.backfill.classes import class_codes
+from crossfade.backfill.external import Runs, scratch, spread
 from crossfade.backfill.gallery_file import Gallery
 from crossfade.backfill.ids import Ids, Values
 from crossfade.backfill.items import Groups, Index, Items
-from crossfade.backfill.orders import (
-    ALIGNMENT,
-    NEED_GROUPS,
-    NEED_NO_VECTORS,
-    Order,
-    combined,
-    order_named,
-)
+from crossfade.backfill.orders import Order, order_named
 from crossfade.backfill.plan import Plan
 from crossfade.errors import BadInput, BadRow
 from crossfade.files import replacing
@@ -55,10 +49,10 @@ def order_gallery(
     """
     if not isinstance(gallery, Gallery):
         gallery = Gallery.open(upgrade, gallery, ids=ids, labels=labels, priority=priority)
-    names = plan.record.order.split("+")
+    orders = {name: order_named(name, plan.learned) for name in plan.record.order.split("+")}
     notes = gallery.check_orders([plan.record.order], plan.record.classes)
-    grouped = bool(NEED_GROUPS & set(names))
-    vectors = not set(names) <= NEED_NO_VECTORS
+    grouped = any(order.by_groups for order in orders.values())
+    vectors = any(order.by_vectors for order in orders.values())
     rows, done, groups, codes = gallery.source.rows, 0, plan.groups, None
     by_class = grouped and groups is not None and groups.labelled
     if groups is not None and gallery.by_nearness(plan.record.order, plan.record.classes):
@@ -76,33 +70,32 @@ def order_gallery(
         known = plan.record.classes or []
         codes, classes = class_codes(gallery.labels, known, gallery.source.path)
         groups = Groups.of_classes(batches(), classes=classes)
-    learned: dict[str, Order] = {} if plan.alignment is None else {ALIGNMENT: plan.alignment}
-    orders = {name: order_named(name, learned) for name in names}
-    urgency = {name: np.empty(rows) for name in names}
-    start = 0
-    for items in batches():
-        for name, order in orders.items():
-            here = urgency[name][start : start + len(items.ids)]
-            _fill(here, order, items, groups)
-            if not np.isfinite(here).all():
-                row = start + int(np.flatnonzero(~np.isfinite(here))[0])
-                raise BadRow(
-                    row,
-                    f"has no place in the order {name}: a number of it is not finite",
-                    where=gallery.source.path,
-                    side=gallery.source.column,
-                )
-        start += len(items.ids)
-    order_of_rows = _joined([gallery.ids.most_urgent_first(u) for u in urgency.values()])
-    with replacing(target, overwrite=overwrite) as temporary:
-        _write(temporary, gallery.ids, order_of_rows, notes)
+    with scratch(target, rows) as folder:
+        urgency = {name: spread(folder, rows, np.float64) for name in orders}
+        start = 0
+        for items in batches():
+            for name, order in orders.items():
+                here = urgency[name][start : start + len(items.ids)]
+                _fill(here, order, items, groups)
+                if not np.isfinite(here).all():
+                    row = start + int(np.flatnonzero(~np.isfinite(here))[0])
+                    raise BadRow(
+                        row,
+                        f"has no place in the order {name}: a number of it is not finite",
+                        where=gallery.source.path,
+                        side=gallery.source.column,
+                    )
+            start += len(items.ids)
+        found = [gallery.ids.most_urgent_first(each, folder) for each in urgency.values()]
+        with replacing(target, overwrite=overwrite) as temporary:
+            _write(temporary, gallery.ids, _joined(found, folder), notes)
     return rows
 
 
 def notes_on(order: Path) -> list[str]:
     """What was worth a note when this file of ids was made."""
-    with reading_order(order):
-        found = (pq.read_schema(order).metadata or {}).get(_NOTES, b"[]")
+    with reading_order(order), order.open("rb") as raw:
+        found = (pq.read_schema(raw).metadata or {}).get(_NOTES, b"[]")
         notes: list[str] = json.loads(found)
     return notes
 
@@ -139,18 +132,37 @@ def _fill(out: NDArray[np.float64], order: Order, items: Items, groups: Groups |
     in_parts(len(out), part)
 
 
-def _joined(rows: list[Index]) -> Index:
+def _joined(orders: list[Index], folder: Path | None) -> Index:
     """Rows in order, from those of one order or of two that are combined."""
-    if len(rows) == 1:
-        return rows[0]
-    places = []
-    for order in rows:
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        places.append(place)
-    place = combined(*places)
-    out = np.empty_like(place)
-    out[place] = np.arange(len(place))
+    if len(orders) == 1:
+        return orders[0]
+    rows = len(orders[0])
+    # Only where they stand in the first is held by numbers that are sorted, and tells the row.
+    total = spread(folder, rows, np.int64)
+    total[:] = 0
+    for order in orders:
+        for first in range(0, rows, _WRITTEN):
+            some = order[first : first + _WRITTEN]
+            total[some] += np.arange(first, first + len(some))
+    bits = np.uint64(rows.bit_length())
+    mask = np.uint64((1 << int(bits)) - 1)
+    out = spread(folder, rows, np.int64)
+    if folder is None:
+        by_first = total[orders[0]].astype(np.uint64) << bits | np.arange(rows, dtype=np.uint64)
+        by_first.sort()
+        out[:] = orders[0][(by_first & mask).view(np.int64)]
+        return out
+    runs = Runs(folder)
+    for first in range(0, rows, _WRITTEN):
+        some = orders[0][first : first + _WRITTEN]
+        place = np.arange(first, first + len(some), dtype=np.uint64)
+        runs.add(total[some].astype(np.uint64) << bits | place)
+    done = 0
+    for pieces in runs.buckets():
+        keys = np.sort(np.concatenate(pieces))
+        out[done : done + len(keys)] = orders[0][(keys & mask).view(np.int64)]
+        done += len(keys)
+    runs.close()
     return out
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crossfade.backfill.classes import check_classes, encoded
 from crossfade.backfill.ids import Ids, Values
 from crossfade.backfill.items import Items
-from crossfade.backfill.orders import ALIGNMENT, NEED_GROUPS
+from crossfade.backfill.orders import orders_in
 from crossfade.errors import BadInput, BadRow
 from crossfade.files import Source, open_source, split_name
 from crossfade.threads import ahead
@@ -72,16 +72,16 @@ class Gallery:
 
     def lacks(self, order: str) -> str | None:
         """What an order needs that is not there, and that nothing can stand in for."""
-        names = set(order.split("+"))
-        if ALIGNMENT in names and self.lifted:
-            return f"{ALIGNMENT} goes by old vectors, and these are lifted"
-        if "priority" in names and self.priority is None:
-            return "the plan's order goes by priority, and the gallery has none"
+        for one in orders_in(order):
+            if one.by_old and self.lifted:
+                return f"{one.name} goes by old vectors, and these are lifted"
+            if one.by_priority and self.priority is None:
+                return "the plan's order goes by priority, and the gallery has none"
         return None
 
     def by_nearness(self, order: str, classes: Sequence[str | int] | None) -> bool:
         """Whether the order goes by `classes`, those of the pairs, and the gallery has none."""
-        by_class = classes is not None and bool(NEED_GROUPS & set(order.split("+")))
+        by_class = classes is not None and any(one.by_groups for one in orders_in(order))
         return by_class and self.labels is None
 
     def check_orders(self, orders: Sequence[str], classes: Sequence[str | int] | None) -> list[str]:
@@ -97,7 +97,7 @@ class Gallery:
                 )
         if any(self.by_nearness(order, classes) for order in orders):
             return [NEAREST]
-        by_class = any(NEED_GROUPS & set(order.split("+")) for order in orders)
+        by_class = any(one.by_groups for order in orders for one in orders_in(order))
         if not by_class or classes is None or self.labels is None:
             return []
         return check_classes(self.labels, classes, self.source.path)

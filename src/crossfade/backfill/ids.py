@@ -6,6 +6,8 @@ for an id that is given twice, takes a hash of it.
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crossfade.backfill.external import (
+    IN_MEMORY,
+    Runs,
+    by_falling,
+    packed,
+    settle_alike,
+    spread,
+)
 from crossfade.backfill.items import Index
 from crossfade.errors import BadInput, MissingExtra
 
@@ -62,93 +72,84 @@ class Ids:
         """Ids of these rows."""
         return pa.array(rows) if self.values is None else self.values.take(pa.array(rows))
 
-    def most_urgent_first(self, urgency: NDArray[np.float64]) -> Index:
-        """Rows from the most urgent on; of equal urgency by id."""
-        # Sorting numbers is several times faster than sorting rows by them: each number holds
-        # most of an urgency and its row. The few that are alike in what it holds are looked at.
-        bits = np.uint64(self.rows.bit_length())
-        packed = _falling(urgency, bits)
-        packed.sort()
-        order = (packed & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
-        packed >>= bits
-        alike = np.zeros(self.rows, bool)
-        np.equal(packed[1:], packed[:-1], out=alike[1:])
-        alike[:-1] |= alike[1:]
-        del packed
-        places = np.flatnonzero(alike)
-        if len(places):
-            rows = order[places]
-            by_id = np.asarray(pc.rank(self.ordered(rows)))
-            order[places] = rows[np.lexsort((by_id, -urgency[rows]))]
+    def most_urgent_first(self, urgency: NDArray[np.float64], folder: Path | None = None) -> Index:
+        """Rows from the most urgent on; of equal urgency by id.
+
+        With a folder, what is as large as the gallery lies there.
+        """
+        rank = None if self.values is None else self._rank
+        if folder is not None:
+            out = spread(folder, self.rows, np.int64)
+            done = 0
+            for piece in by_falling(urgency, rank, folder):
+                out[done : done + len(piece)] = piece
+                done += len(piece)
+            return out
+        # Sorting numbers is several times faster than sorting rows by them
+        # (benchmarks/gallery_order.py): each number holds most of an urgency and its row. The few
+        # that are alike in what it holds are looked at.
+        bits = self.rows.bit_length()
+        keys = _falling(urgency, bits)
+        keys.sort()
+        order = (keys & np.uint64((1 << bits) - 1)).view(np.int64)
+        keys >>= np.uint64(bits)
+        settle_alike(order, keys, urgency, rank)
         return order
 
+    def _rank(self, rows: Index) -> Any:
+        return np.asarray(pc.rank(self.ordered(rows)))
+
     def _twice(self) -> Any:
-        keys = self.keys(slice(0, self.rows))
-        keys.sort()
-        twice = keys[1:][keys[1:] == keys[:-1]]
+        if self.rows <= IN_MEMORY:
+            keys = self.keys(slice(0, self.rows))
+            keys.sort()
+            twice = keys[1:][keys[1:] == keys[:-1]]
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                twice = self._twice_on_disk(Path(folder))
         if not len(twice):
             return None
         # Two strings may share a hash: these few are looked at themselves.
-        rows = np.flatnonzero(np.isin(self.keys(slice(0, self.rows)), twice))
+        rows = np.concatenate(
+            [
+                first + np.flatnonzero(np.isin(self.keys(slice(first, first + _PIECE)), twice))
+                for first in range(0, self.rows, _PIECE)
+            ]
+        )
         found = self.ordered(rows).value_counts()
         most = found.field("counts").to_numpy().argmax()
         is_twice = found.field("counts")[most].as_py() > 1
         return found.field("values")[most].as_py() if is_twice else None
 
+    def _twice_on_disk(self, folder: Path) -> Index:
+        """Keys that are there more than once; the first so many of them."""
+        runs = Runs(folder)
+        twice: list[NDArray[np.uint64]] = []
+        for first in range(0, self.rows, _PIECE):
+            runs.add(self.keys(slice(first, first + _PIECE)).view(np.uint64))
+        for pieces in runs.buckets():
+            keys = np.sort(np.concatenate(pieces))
+            twice.append(keys[1:][keys[1:] == keys[:-1]])
+            if sum(map(len, twice)) > _PIECE:
+                break
+        runs.close()
+        return np.concatenate(twice).view(np.int64) if twice else np.empty(0, np.int64)
 
-def _falling(values: NDArray[np.float64], bits: np.uint64) -> NDArray[np.uint64]:
+
+def _falling(values: NDArray[np.float64], bits: int) -> NDArray[np.uint64]:
     """A number for each row, the smaller the larger its value; the last `bits` are the row.
 
     A piece at a time, to hold no copies.
 
-    >>> [int(n) & 3 for n in np.sort(_falling(np.array([-1.0, 2.0, 0.5]), np.uint64(2)))]
+    >>> [int(n) & 3 for n in np.sort(_falling(np.array([-1.0, 2.0, 0.5]), 2))]
     [1, 2, 0]
     """
+    most, least = float(values.max()), float(values.min())
     out = np.arange(len(values), dtype=np.uint64)
-    # Halves, since the whole of two large ones has no number.
-    most, least = (0.5 * float(end) for end in (values.max(), values.min()))
-    steps = float((1 << min(52, 64 - int(bits))) - 1)
     for first in range(0, len(values) if most > least else 0, _PIECE):
         here = slice(first, first + _PIECE)
-        below = (most - 0.5 * values[here]) / (most - least)
-        out[here] |= (below * steps).astype(np.uint64) << bits
+        out[here] = packed(values[here], out[here], bits, most, least)
     return out
-
-
-def check_order(order: Values, gallery: Values, where: object = None) -> None:
-    """Raise unless an order names every id of a gallery once, and no other.
-
-    >>> check_order(np.array([2, 1]), np.array([1, 2]))
-    >>> check_order(np.array([2, 3]), np.array([1, 2]))
-    Traceback (most recent call last):
-    crossfade.errors.BadInput: is the order of another gallery: ...
-    """
-    named, there = Ids(order, len(order), where).values, Ids(gallery, len(gallery)).values
-    if named is None or there is None:
-        raise BadInput("an order and a gallery need ids", where=where)
-    if pa.types.is_integer(named.type) != pa.types.is_integer(there.type):
-        raise BadInput(
-            f"its ids are {named.type}, the gallery's {there.type}",
-            where=where,
-            step="order this gallery with crossfade plan --gallery",
-        )
-    there = there.cast(named.type)
-    other = named.filter(pc.invert(pc.is_in(named, value_set=there)))
-    missing = there.filter(pc.invert(pc.is_in(there, value_set=named)))
-    if len(other) or len(missing):
-        found = [
-            f"{len(ids)} of {whose} {'is' if len(ids) == 1 else 'are'} {what} ({ids[0]})"
-            for ids, whose, what in (
-                (other, "its ids", "not there"),
-                (missing, "the gallery's", "missing"),
-            )
-            if len(ids)
-        ]
-        raise BadInput(
-            f"is the order of another gallery: {', '.join(found)}",
-            where=where,
-            step="order this gallery with crossfade plan --gallery",
-        )
 
 
 def _column(values: Any, where: object) -> pa.Array:

@@ -39,8 +39,11 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
         if alone is not None:
             name, means = "the same rows, new queries alone", alone.means(metric)
             panel.plot(100 * alone.shares, means, c="#b3392f", lw=1.6, ls="--", label=name)
-        curve = choice.best.curve
-        name = f"{choice.best.order}, a = {choice.best.blend}, ask {choice.best.asking}"
+        curve = choice.curve
+        ways = " → ".join(way for _, way in choice.asked)
+        name = f"{choice.best.order}, a = {choice.best.blend}, ask {ways}"
+        if choice.best.lift != 1:
+            name += f", lift {choice.best.lift:g}"
         panel.plot(100 * curve.shares, curve.means(metric), c=OURS, lw=2.4, label=name)
         if metric in choice.bands:
             low, high = choice.bands[metric]
@@ -51,6 +54,8 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
                 continue
             panel.axhline(line, color="#777", ls=style, lw=1)
             panel.text(100, line, f" {text}", fontsize=7, va="center")
+        for first, _ in choice.asked[1:]:
+            panel.axvline(100 * first, color="#b3392f", lw=0.8, ls=":")
         panel.axvline(100 * choice.stop, color=OURS, lw=0.8, ls="-.")
         panel.set(title=metric, xlabel="% of the gallery backfilled")
         panel.spines[["top", "right"]].set_visible(False)

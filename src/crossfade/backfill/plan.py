@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,13 +21,15 @@ from crossfade.asking import DEFAULT
 from crossfade.backfill.blend import stored
 from crossfade.backfill.choose import Choice
 from crossfade.backfill.items import Groups
-from crossfade.backfill.orders import AlignmentError
+from crossfade.backfill.orders import Order, load_learned, saved_tensors
 from crossfade.backfill.record import PlanRecord
 from crossfade.backfill.simulate import Simulation
 from crossfade.backfill.volume import Quiet
 from crossfade.errors import BadInput
 from crossfade.files.atomic import check_parent, refuse_existing, replacing
+from crossfade.remote import is_remote, on_disk, to_path
 from crossfade.upgrade import Upgrade
+from crossfade.upgrade.notebook import render_table
 
 PLAN, CURVES, PICTURE, TENSORS, CARD = (
     "plan.json",
@@ -37,6 +39,7 @@ PLAN, CURVES, PICTURE, TENSORS, CARD = (
     "README.md",
 )
 _CANDIDATE = ("asking", "weights", "order", "blend", "last_blend", "volume", "last_volume")
+_LIFT = "lift"
 """What tells a candidate from the others, as columns of its curves."""
 HASH = "hash"
 ORDER = "order.parquet"
@@ -53,8 +56,10 @@ class Made:
 
 def check_plan_target(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that could not be written, or that is something else than a plan."""
+    folder = to_path(folder)
     refuse_existing(folder, overwrite=overwrite)
-    check_parent(folder)
+    if not is_remote(folder):
+        check_parent(folder)
     if folder.exists() and not (folder / PLAN).is_file():
         raise BadInput("is there and is not a plan", where=folder, step="name another folder")
 
@@ -69,7 +74,8 @@ class Plan:
 
     record: PlanRecord
     groups: Groups | None = None
-    alignment: AlignmentError | None = None
+    learned: Mapping[str, Order] = field(default_factory=dict)
+    """Those of its orders that learn, by name."""
     quiet: Quiet | None = None
     made: Made | None = None
     """What it was made from; None once it was read back."""
@@ -78,12 +84,33 @@ class Plan:
     def of(cls, record: PlanRecord, made: Made) -> Self:
         """A plan that was made just now."""
         found = made.simulation
-        return cls(record, found.groups, found.alignment, found.quiet, made)
+        return cls(record, found.groups, found.learned, found.quiet, made)
 
     def __repr__(self) -> str:
         lines = [f"Plan: {self.record.recommendation} ({self.record.reason})"]
+        lines += [f"  ask {said(self.record)}"]
         lines += [f"  order {self.record.order}, blend a = {self.record.how}"]
         return "\n".join([*lines, *(f"  {line}" for line in promises(self.record))])
+
+    def _repr_html_(self) -> str:
+        made = self.record
+        head = ["in percent", "old/old", "at 0 %", f"at the stop ({made.stop:.0%})", "new/new"]
+        rows = [
+            [
+                metric,
+                *(
+                    "–" if x is None else f"{x:.1f}"
+                    for x in (
+                        found.get("old/old"),
+                        self.quality_at(0.0, metric),
+                        self.quality_at(made.stop, metric),
+                        found.get("new/new"),
+                    )
+                ),
+            ]
+            for metric, found in made.quality.items()
+        ]
+        return render_table(f"Plan: {made.recommendation} ({made.reason})", head, rows)
 
     def stored(
         self,
@@ -118,7 +145,7 @@ class Plan:
 
         if self.made is None:
             raise BadInput("was read from a folder", where="the plan", step="copy that folder")
-        target, simulation, choice = Path(folder), self.made.simulation, self.made.choice
+        target, simulation, choice = to_path(folder), self.made.simulation, self.made.choice
         check_plan_target(target, overwrite=overwrite)
         with replacing(target, overwrite=overwrite) as temporary:
             temporary.mkdir()
@@ -131,7 +158,12 @@ class Plan:
     @classmethod
     def load(cls, folder: str | Path, upgrade: Upgrade | None = None) -> Self:
         """Read a plan back; with `upgrade`, refuse a plan that was made for another one."""
-        folder = Path(folder)
+        with on_disk(folder) as copy:
+            return cls._read(copy, to_path(folder), upgrade)
+
+    @classmethod
+    def _read(cls, folder: Path, name: Path, upgrade: Upgrade | None) -> Self:
+        """Of the files in `folder`, which messages call `name`."""
         try:
             record = json.loads((folder / PLAN).read_text(encoding="utf-8"))
             if not isinstance(record, dict):
@@ -142,21 +174,21 @@ class Plan:
             found = content_hash(record, folder)
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(
-                f"is not a plan ({error})", where=folder, step="name a plan's folder"
+                f"is not a plan ({error})", where=name, step="name a plan's folder"
             ) from None
         except (ValidationError, SafetensorError, ValueError) as error:
             first = str(error).splitlines()[0]
             raise BadInput(
-                f"is damaged ({first})", where=folder, step="make the plan again"
+                f"is damaged ({first})", where=name, step="make the plan again"
             ) from None
         if found != written:
             raise BadInput(
-                "was edited since it was made", where=folder, step="restore it, or make it again"
+                "was edited since it was made", where=name, step="restore it, or make it again"
             )
         if upgrade is not None and plan.upgrade != upgrade.hash_:
             raise BadInput(
                 f"was made for upgrade {plan.upgrade[:12]}, and this one is {upgrade.hash_[:12]}",
-                where=folder,
+                where=name,
                 step="make a plan for this upgrade",
             )
         groups = None
@@ -167,22 +199,14 @@ class Plan:
                 labelled=bool(tensors["groups.labelled"][0]),
                 present=None if present is None else present.astype(bool),
             )
-        alignment = None
-        if "alignment.weight" in tensors:
-            alignment = AlignmentError(
-                tensors["alignment.weight"],
-                float(tensors["alignment.bias"][0]),
-                tensors["alignment.centre"],
-                tensors["alignment.scale"],
-            )
         quiet = None
         if "quiet.direction" in tensors:
             quiet = Quiet(tensors["quiet.direction"], float(tensors["quiet.loudness"][0]))
         elif not plan.how.loud:
             raise BadInput(
-                "is damaged (no quiet direction)", where=folder, step="make the plan again"
+                "is damaged (no quiet direction)", where=name, step="make the plan again"
             )
-        return cls(plan, groups, alignment, quiet)
+        return cls(plan, groups, load_learned(plan.order, tensors), quiet)
 
 
 def write_record(record: PlanRecord, folder: Path, tensors: dict[str, NDArray[Any]]) -> None:
@@ -207,20 +231,40 @@ def upper_at_start(folder: Path, plan: PlanRecord, metric: str) -> float:
 
     The curves are in a file of their own, which a plan can be carried out without.
     """
-    chosen = dict(
-        zip(
-            _CANDIDATE,
-            (plan.asking, str(plan.weights), plan.order, *astuple(plan.how)),
-            strict=True,
-        )
-    )
-    wanted = [(name, "==", value) for name, value in (chosen | {"metric": metric}).items()]
+    band = drawn_curves(folder, plan, metric).band
+    return band[0][1] if band else plan.quality_at(0.0, metric)
+
+
+@dataclass(frozen=True)
+class DrawnCurves:
+    """What curves.parquet adds to a plan's own curve, at the same shares; None or empty if it
+    does not: the 95 % band, and the same rows in the same order asked with new queries alone."""
+
+    band: list[tuple[float, float]]
+    alone: list[float] | None
+
+
+def drawn_curves(folder: Path, plan: PlanRecord, metric: str) -> DrawnCurves:
+    """Read what there is to draw beside the plan's curve; nothing where the file is gone."""
+    how = dict(zip(_CANDIDATE[2:], (plan.order, *astuple(plan.how)), strict=True))
+    if plan.lift != 1:
+        # The column is not in the curves of plans that know of no other.
+        how[_LIFT] = plan.lift
+    wanted = [(name, "==", value) for name, value in (how | {"metric": metric}).items()]
     try:
-        rows = pq.read_table(folder / CURVES, filters=[*wanted, ("share", "==", 0.0)]).to_pylist()
+        with (folder / CURVES).open("rb") as file:
+            rows = pq.read_table(file, filters=wanted).sort_by("share").to_pylist()
     except (OSError, pa.ArrowException):
-        rows = []
-    found = [row["high"] for row in rows if row["high"] is not None]
-    return float(found[0]) if found else plan.quality_at(0.0, metric)
+        return DrawnCurves([], None)
+    shares = plan.curve["share"]
+    own = (plan.asking, str(plan.weights))
+    chosen = [row for row in rows if (row["asking"], row["weights"]) == own]
+    band = [(row["low"], row["high"]) for row in chosen if row["high"] is not None]
+    alone = [row["mean"] for row in rows if row["asking"] == "new"][: len(shares)]
+    return DrawnCurves(
+        band if len(band) == len(shares) else [],
+        alone if plan.asking != "new" and len(alone) == len(shares) else None,
+    )
 
 
 def card(plan: PlanRecord) -> str:
@@ -231,7 +275,7 @@ def card(plan: PlanRecord) -> str:
             f"Simulated on {plan.queries:,} queries and {plan.gallery:,} items of "
             f"`{Path(plan.data).name}`, optimizing {' and '.join(plan.optimize)}."
         )
-    lines += ["", f"Ask **{plan.asking}**, order **{plan.order}**, blend a = **{plan.how}**.", ""]
+    lines += ["", f"Ask **{said(plan)}**, order **{plan.order}**, blend a = **{plan.how}**.", ""]
     lines += [f"- {line}" for line in promises(plan)]
     if plan.quality:
         names = list(next(iter(plan.quality.values())))
@@ -250,9 +294,22 @@ def card(plan: PlanRecord) -> str:
     return "\n".join(lines)
 
 
+def said(plan: PlanRecord) -> str:
+    """How to ask, by the share that is filled."""
+    later = [f"{way} from {first:.0%} on" for first, way in plan.asked[1:]]
+    return ", ".join([plan.asking, *later])
+
+
 def promises(plan: PlanRecord) -> list[str]:
-    """What the voices count, the worst moment on the way, and when the old model can go."""
+    """What the voices count, what rows store before they are filled, the worst moment on the way,
+    and when the old model can go."""
     out = []
+    if plan.lift == 0:
+        out.append("do not lift: until they are filled, rows do better as they are than by F(old)")
+    elif plan.lift != 1:
+        out.append(
+            f"until they are filled, rows store {plan.lift:g}·F(old) + {1 - plan.lift:g}·old"
+        )
     if plan.asking in ("both", "blend") and plan.weights != DEFAULT:
         out.append(f"the new model counts, by the state of a row: {plan.weights}")
     if plan.lowest and not plan.knows_today:
@@ -279,10 +336,10 @@ def _table(simulation: Simulation, choice: Choice) -> pa.Table:
         k: []
         for k in (
             *_CANDIDATE,
-            *("share", "metric", "mean", "low", "high"),
+            *(_LIFT, "share", "metric", "mean", "low", "high"),
         )
     }
-    for candidate in simulation.candidates:
+    for candidate in choice.among(simulation):
         for metric in candidate.curve.values:
             means = candidate.curve.means(metric)
             chosen = candidate is choice.best and metric in choice.bands
@@ -293,6 +350,7 @@ def _table(simulation: Simulation, choice: Choice) -> pa.Table:
                     str(candidate.weights),
                     candidate.order,
                     *astuple(candidate.blend),
+                    candidate.lift,
                     share,
                     metric,
                     means[t],
@@ -312,9 +370,4 @@ def _tensors(simulation: Simulation) -> dict[str, NDArray[Any]]:
     if simulation.quiet is not None:
         out["quiet.direction"] = simulation.quiet.direction
         out["quiet.loudness"] = np.array([simulation.quiet.loudness])
-    if simulation.alignment is not None:
-        out["alignment.weight"] = simulation.alignment.weight
-        out["alignment.bias"] = np.array([simulation.alignment.bias])
-        out["alignment.centre"] = simulation.alignment.centre
-        out["alignment.scale"] = simulation.alignment.scale
-    return out
+    return out | saved_tensors(simulation.learned.values())

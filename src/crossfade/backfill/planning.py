@@ -18,7 +18,7 @@ from crossfade.backfill.plan import Made, Plan
 from crossfade.backfill.record import describe
 from crossfade.backfill.simulate import DEFAULT_ORDERS, simulate
 from crossfade.backfill.start import FILLED, LIFTED, State
-from crossfade.compatibility.cautions import beyond_gallery
+from crossfade.compatibility.cautions import beyond_gallery, strange_rows
 from crossfade.compatibility.held import Held
 from crossfade.errors import BadInput
 from crossfade.pairs import Pairs
@@ -39,6 +39,7 @@ def plan(
     ask: Sequence[Asking] | None = None,
     orders: Sequence[str] | None = None,
     blends: Sequence[Blend | float] | None = None,
+    lifts: Sequence[float] | None = None,
     start: State = LIFTED,
     budget: float = 1.0,
     target: float | None = None,
@@ -49,6 +50,7 @@ def plan(
     cost_per_1k: float | None = None,
     items_per_second: float | None = None,
     seed: int = 0,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Plan:
     """Simulate every way of asking, order and blend on held-out rows; the best, and where to stop.
@@ -59,6 +61,8 @@ def plan(
         `read_held` of a file that `crossfade pairs` wrote.
     optimize : metrics whose mean is optimized.
     ask, orders, blends : what to try; by default everything that the rows allow.
+    lifts : shares of F(old) in what rows store before they are filled, to try beside F(old); the
+        rest is the old vector as it is, and 0 is not to lift.
     start : what the gallery holds now: "lifted", "old", or one of old, lifted and filled for each
         row.
     budget : the largest share that may be re-embedded, from 0 to 1.
@@ -67,6 +71,7 @@ def plan(
     priority : a number for each row, for the order of that name.
     gallery : the real gallery. Orders that it cannot have are left out, and its size is `items`.
     items, cost_per_1k, items_per_second : of the real gallery, for the costs.
+    device : where the curves are simulated: cpu, cuda, cuda:N or auto.
 
     Examples
     --------
@@ -85,6 +90,7 @@ def plan(
     metrics = list(dict.fromkeys(optimize))
     rows = held.gallery
     held, keep, notes = unseen(upgrade, held)
+    notes += strange_rows(upgrade, held)
     notes += few_rows(held)
     classes = classes_of(held)
     notes += beyond_gallery(metrics, held)
@@ -102,8 +108,10 @@ def plan(
         asking=ask,
         start=_states(start, rows, keep),
         budget=budget,
+        lifts=lifts,
         priority=None if given is None else one_for_each(given, rows, keep),
         seed=seed,
+        device=device,
         progress=progress,
     )
     choice = choose(simulation, metrics, budget=budget, target=target, today=today, seed=seed)

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from crossfade.asking import DEFAULT, Asking, Weights
+from crossfade.asking import DEFAULT, AskedFrom, Asking, Weights, asking_at
 from crossfade.backfill.blend import Blend
 from crossfade.backfill.choose import Choice, Costs
-from crossfade.backfill.orders import NEED_GROUPS
+from crossfade.backfill.orders import orders_in
 from crossfade.backfill.simulate import Simulation
 from crossfade.errors import BadInput
 from crossfade.upgrade import Upgrade
@@ -22,7 +22,8 @@ class PlanRecord(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2
+    """1 asks in one way at every share, of rows that store F(old) before they are filled."""
     upgrade: str
     data: str
     queries: int
@@ -34,7 +35,14 @@ class PlanRecord(BaseModel):
     optimize: list[str]
     budget: float
     asking: Asking = "new"
-    """How a gallery under way is asked."""
+    """How a gallery under way is asked, at first."""
+    asked: AskedFrom = ()
+    """From which share on it is asked in which way; empty is in one way throughout."""
+    lift: float = 1.0
+    """The share of F(old) in what a row stores before it is filled; the rest is the old vector as
+    it is, and 0 is not to lift."""
+    lifts: dict[str, float] = {}
+    """By that share, what new queries alone have on the way."""
     weights: Weights = DEFAULT
     """What each voice counts where both models are asked."""
     order: str
@@ -48,6 +56,10 @@ class PlanRecord(BaseModel):
     volume: float = 1.0
     """By which the scores of the first item are turned down; `last_volume` those of the last."""
     last_volume: float = 1.0
+    store: str | None = None
+    """The store on all of whose rows the curve is; None where it is on the held rows alone."""
+    sample: dict[str, Any] = {}
+    """Then `gallery`, `asking`, `quality` and `curve` as they are on the held rows alone."""
     recommendation: str
     reason: str
     stop: float
@@ -64,6 +76,8 @@ class PlanRecord(BaseModel):
     curve: dict[str, list[float]]
     """`share` and, for each metric, the quality in percent that the gallery has at that share."""
     costs: dict[str, dict[str, float | int | None]]
+    estimate: dict[str, Any] = {}
+    """What carrying it out will take, from a trial on the store and the model; else empty."""
     candidates: list[dict[str, Any]]
     warnings: list[str]
 
@@ -71,6 +85,10 @@ class PlanRecord(BaseModel):
     def how(self) -> Blend:
         """What backfilled items store."""
         return Blend(self.blend, self.last_blend, self.volume, self.last_volume)
+
+    def asking_at(self, share: float) -> Asking:
+        """How to ask where this share is filled."""
+        return asking_at(self.asked or ((0.0, self.asking),), share)
 
     @property
     def alone_from(self) -> float | None:
@@ -108,7 +126,7 @@ def describe(
 ) -> PlanRecord:
     """The plan that `choice` makes."""
     best, groups = choice.best, simulation.groups
-    grouped = bool(NEED_GROUPS & set(best.order.split("+"))) and groups is not None
+    grouped = any(order.by_groups for order in orders_in(best.order)) and groups is not None
     reached = {f"reach new/new in {m}": share for m, share in choice.reach.items()}
     points: dict[str, float | None] = {"stop": choice.stop, "peak": choice.peak, **reached}
     for metric, found in choice.alone.items():
@@ -124,6 +142,9 @@ def describe(
         optimize=optimize,
         budget=budget,
         asking=best.asking,
+        asked=choice.asked if len(choice.asked) > 1 else (),
+        lift=best.lift,
+        lifts={f"{lift:g}": area for lift, area in choice.lifts.items()},
         weights=best.weights,
         order=best.order,
         groups=("classes" if groups.labelled else "clusters") if grouped and groups else None,
@@ -141,8 +162,8 @@ def describe(
         alone={m: asdict(found) for m, found in choice.alone.items()},
         ways={way: asdict(found) for way, found in choice.ways.items()},
         quality=choice.qualities,
-        curve={"share": best.curve.shares.tolist()}
-        | {m: best.curve.means(m).tolist() for m in best.curve.values},
+        curve={"share": choice.curve.shares.tolist()}
+        | {m: choice.curve.means(m).tolist() for m in choice.curve.values},
         costs={name: costs.record(s) for name, s in points.items() if s is not None},
         candidates=[
             {
@@ -153,10 +174,11 @@ def describe(
                 "last_blend": c.blend.last,
                 "volume": c.blend.first_volume,
                 "last_volume": c.blend.last_volume,
+                "lift": c.lift,
                 "area": {m: c.curve.area(m) for m in c.curve.values},
                 "full": {m: float(c.curve.means(m)[-1]) for m in c.curve.values},
             }
-            for c in simulation.candidates
+            for c in choice.among(simulation)
         ],
         warnings=warnings,
     )

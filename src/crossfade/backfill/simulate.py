@@ -9,27 +9,29 @@ that change along the order. The same gallery is asked with both models' queries
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossfade.asking import DEFAULT, Asked, Asking, Both, Weights, blended
-from crossfade.backfill.blend import Blend, stored
+from crossfade.backfill.blend import Blend, blend, stored
 from crossfade.backfill.curve import POINTS, Curve, Line, check_metrics, curves
 from crossfade.backfill.items import Groups, Index, Items
-from crossfade.backfill.orders import ALIGNMENT, ORDERS, AlignmentError
+from crossfade.backfill.orders import ORDERS, Order
 from crossfade.backfill.places import filled_first, places_in
 from crossfade.backfill.start import LIFTED, State, held_before
 from crossfade.backfill.volume import Quiet
 from crossfade.backfill.weights import BLEND_GRID, Ruler
 from crossfade.compatibility.held import Held
 from crossfade.compatibility.table import sides
+from crossfade.distance import Distance
 from crossfade.errors import BadInput
-from crossfade.retrieval import Distance, Measured, Relevance, SameClass, measure
+from crossfade.retrieval import Measured, Relevance, SameClass, measure
 from crossfade.retrieval.ranking import comparable
+from crossfade.solvers.device import name_device
 from crossfade.spaces import fit_dim
 from crossfade.upgrade import Upgrade
 
@@ -40,9 +42,12 @@ VOLUMES = (1.0, 0.9, 0.8)
 """Tried at the first place of the best orders, rising to 1 at the last."""
 REFINED = 4
 """So many orders are tried with those."""
+LIFTS = (0.0, 0.5, 0.75)
+"""Shares of F(old) in what rows store before they are filled, tried beside F(old) itself; the rest
+is the old vector as it is, and 0 is a gallery that is not lifted."""
 ASKING: tuple[Asking, ...] = ("new", "both", "blend")
 """The ways that are simulated; asking `old` is old/old, whatever is filled."""
-DEFAULT_ORDERS = (*(name for name in ORDERS if name != "priority"), ALIGNMENT)
+DEFAULT_ORDERS = tuple(name for name, order in ORDERS.items() if not order.by_priority)
 Progress = Callable[[int, int], None]
 Float = NDArray[np.float32]
 
@@ -56,11 +61,14 @@ class Candidate:
     curve: Line | Curve
     asking: Asking = "new"
     weights: Weights = DEFAULT
+    lift: float = 1.0
+    """The share of F(old) in what rows store before they are filled."""
 
     @property
     def plain(self) -> bool:
         """Random replacement, which everything asked in the same way is compared with."""
-        return self.order == "random" and self.blend.plain and self.weights == DEFAULT
+        usual = self.weights == DEFAULT and self.lift == 1
+        return self.order == "random" and self.blend.plain and usual
 
     def areas(self, metrics: Sequence[str], budget: float = 1.0) -> NDArray[np.float64]:
         """Mean quality up to the budget, by metric; up to 1 that is M̃."""
@@ -79,9 +87,19 @@ class Simulation:
     """None where the old model has embedded no queries."""
     new: Measured
     groups: Groups | None = None
-    alignment: AlignmentError | None = None
+    learned: Mapping[str, Order] = field(default_factory=dict)
+    """Those orders that learn, by name."""
     quiet: Quiet | None = None
     again: Callable[[Candidate], Curve] | None = None
+    lifts: tuple[float, ...] = ()
+    """What rows may store before they are filled, in place of F(old)."""
+
+    def lifted(self, candidate: Candidate, lift: float) -> Candidate:
+        """The same with rows that store another mixture before they are filled."""
+        if self.again is None:
+            raise BadInput("this simulation keeps no values of queries")
+        other = replace(candidate, lift=lift)
+        return replace(other, curve=self.again(other))
 
     def curve(self, candidate: Candidate) -> Curve:
         """With the values of every query, which are kept for no candidate: that would be much."""
@@ -109,6 +127,8 @@ class _Scene:
     both: Both | None
     gallery_old: Float
     lifted: Float
+    placed: Float
+    """Old vectors as they are, in the shared space."""
     mapped: Float
     before: Float
     raw: NDArray[np.bool_]
@@ -120,6 +140,7 @@ class _Scene:
     points: int
     distance: Distance
     quiet: Quiet | None
+    device: str
 
     def curves(
         self,
@@ -127,19 +148,27 @@ class _Scene:
         how: Blend,
         asking: Asking = "new",
         weights: Weights = DEFAULT,
+        lift: float = 1.0,
     ) -> dict[str, Curve]:
         """One call for all orders where what is stored does not depend on them."""
         if asking == "blend":
             return dict.fromkeys(orders, self._level(weights))
         if how.first == how.last and how.first_volume == how.last_volume:
             places = {name: self.places[name] for name in orders}
-            return self._run(places, self._after(how, 0.0), asking, weights)
+            return self._run(places, self._after(how, 0.0), asking, weights, lift)
         found: dict[str, Curve] = {}
         for name in orders:
             place = self.places[name]
             after = self._after(how, place / len(place))
-            found |= self._run({name: place}, after, asking, weights)
+            found |= self._run({name: place}, after, asking, weights, lift)
         return found
+
+    def _before(self, lift: float) -> Float:
+        """What rows store now; lifted ones a mixture of F(old) and the old vector as it is."""
+        if lift == 1:
+            return self.before
+        kept = (self.raw | self.filled)[:, None]
+        return np.where(kept, self.before, blend(self.lifted, self.placed, lift))
 
     def _after(self, how: Blend, shares: NDArray[np.floating] | float) -> Float:
         after = stored(self.mapped, self.lifted, how, shares, self.quiet)
@@ -147,12 +176,23 @@ class _Scene:
         return np.where(self.filled[:, None], self.before, after) if self.filled.any() else after
 
     def _run(
-        self, places: dict[str, Index], after: Float, asking: Asking, weights: Weights
+        self,
+        places: dict[str, Index],
+        after: Float,
+        asking: Asking,
+        weights: Weights,
+        lift: float,
     ) -> dict[str, Curve]:
-        given: dict[str, Any] = {"points": self.points, "distance": self.distance}
-        sides = self.queries, self.before, after
+        given: dict[str, Any] = {
+            "points": self.points,
+            "distance": self.distance,
+            "device": self.device,
+        }
+        before = self._before(lift)
+        sides = self.queries, before, after
         if asking == "both" and self.both is not None:
-            now, then = self._states(self.both, after, weights)
+            both = self.both if lift == 1 else replace(self.both, gallery_lifted=before)
+            now, then = self._states(both, after, weights)
             sides = now.queries, now.items, then.items
             given |= {"distance": "dot", "after_queries": then.queries}
         return curves(*sides, places, self.relevance, self.metrics, **given)
@@ -179,7 +219,8 @@ class _Scene:
     def _level(self, weights: Weights) -> Curve:
         """A curve that does not move: a blended query asks the old vectors, whatever is filled."""
         asked = self._blend(weights)
-        found = _measured((asked.queries, asked.items), self.relevance, self.metrics, "dot")
+        sides = asked.queries, asked.items
+        found = _measured(sides, self.relevance, self.metrics, "dot", self.device)
         shares = np.arange(self.points) / (self.points - 1)
         values = {m: np.tile(v, (self.points, 1)) for m, v in found.values.items()}
         return Curve(shares, values)
@@ -194,7 +235,7 @@ class _Scene:
 
     def learn_weights(self, asking: Sequence[Asking], seed: int) -> Weights:
         """What each voice should count, as far as these queries tell."""
-        ruler = Ruler(self.relevance, self.metrics, seed)
+        ruler = Ruler(self.relevance, self.metrics, seed, device=self.device)
         out = DEFAULT
         if "both" in asking and self.both is not None:
             out = ruler.of_both(self.both, self._after(Blend(), 0.0))
@@ -215,9 +256,11 @@ def simulate(
     distance: Distance = "cosine",
     start: State = LIFTED,
     budget: float = 1.0,
+    lifts: Sequence[float] | None = None,
     quiet: Quiet | None = None,
     priority: NDArray[np.float64] | None = None,
     seed: int = 0,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Simulation:
     """Curves of all `orders` (two joined by '+' are combined) and `blends`, asked in every way.
@@ -229,10 +272,13 @@ def simulate(
 
     Without `blends` they are searched for: `BLENDS` with every order, then those that fall along
     the order, with and without turning the volume down, with the orders that are best up to the
-    `budget`. `start` says what the
-    gallery holds now; items that are filled already come first in every order. `quiet` is
-    learned from the queries unless it is given.
+    `budget`. `start` says what the gallery holds now; items that are filled already come first in
+    every order. `lifts` are the shares of F(old) that rows may store before they are filled, by
+    default `LIFTS` and F(old) itself; they are tried with what is chosen, and only in a gallery
+    of which nothing is old or filled yet. `quiet` is learned from the queries unless it is given.
+    Curves and measurements run on `device`: cpu, cuda, cuda:N or auto.
     """
+    device = name_device(device)
     if held.relevance is None:
         raise BadInput(
             "a plan is made on labels or qrels", where=held.name, step="give --labels or --qrels"
@@ -246,7 +292,7 @@ def simulate(
     before, raw, filled = held_before(upgrade, held.gallery_old, lifted, mapped, start)
     labels = held.relevance.gallery_labels if isinstance(held.relevance, SameClass) else None
     items = Items(np.arange(held.gallery), held.gallery_old, lifted, labels, priority)
-    places, groups, alignment = places_in(orders, items, mapped, seed)
+    places, groups, learned = places_in(orders, items, mapped, seed)
     given = None if blends is None else [_as_blend(b) for b in blends]
     if quiet is None and (given is None or not all(b.loud for b in given)):
         quiet = Quiet.learn(queries["B(new)"], seed)
@@ -257,6 +303,7 @@ def simulate(
                 where=held.name,
                 step="leave out --volume",
             )
+    mixtures = _mixtures(upgrade, lifts, untouched=not raw.any() and not filled.any())
     scene = _Scene(
         queries=queries["B(new)"],
         old_queries=queries.get("old"),
@@ -265,6 +312,7 @@ def simulate(
         else None,
         gallery_old=gallery["old"],
         lifted=lifted,
+        placed=upgrade.in_shared_space(held.gallery_old) if mixtures else lifted,
         mapped=mapped,
         before=before,
         raw=raw,
@@ -275,11 +323,12 @@ def simulate(
         points=points,
         distance=distance,
         quiet=quiet,
+        device=device,
     )
     weights = list(dict.fromkeys([DEFAULT, scene.learn_weights(asking, seed)]))
     found = _search(scene, orders, given, asking, weights, budget, progress)
     lines = {
-        side: _measured((queries[side], gallery[side]), held.relevance, metrics, distance)
+        side: _measured((queries[side], gallery[side]), held.relevance, metrics, distance, device)
         for side in ("old", "new")
         if side in queries
     }
@@ -288,10 +337,30 @@ def simulate(
         lines.get("old"),
         lines["new"],
         groups,
-        alignment,
+        learned,
         quiet,
-        again=lambda c: scene.curves([c.order], c.blend, c.asking, c.weights)[c.order],
+        again=lambda c: scene.curves([c.order], c.blend, c.asking, c.weights, c.lift)[c.order],
+        lifts=mixtures,
     )
+
+
+def _mixtures(
+    upgrade: Upgrade, lifts: Sequence[float] | None, *, untouched: bool
+) -> tuple[float, ...]:
+    """What may be tried in place of F(old)."""
+    for lift in lifts or ():
+        if not 0 <= lift <= 1:
+            raise BadInput(f"a lift of {lift:g}", step="use a share of F(old) from 0 to 1")
+    keeps_lengths = "none" in (upgrade.config_.old.normalization, upgrade.config_.new.normalization)
+    others = tuple(lift for lift in dict.fromkeys(LIFTS if lifts is None else lifts) if lift != 1)
+    if lifts is not None and others and (keeps_lengths or not untouched):
+        raise BadInput(
+            "a mixture makes unit vectors, and this upgrade keeps lengths"
+            if keeps_lengths
+            else "rows of this gallery store something already",
+            step="leave out --lift",
+        )
+    return () if keeps_lengths or not untouched else others
 
 
 def _possible(asking: Sequence[Asking] | None, held: Held) -> Sequence[Asking]:
@@ -314,12 +383,16 @@ def _possible(asking: Sequence[Asking] | None, held: Held) -> Sequence[Asking]:
 
 
 def _measured(
-    sides: tuple[Float, Float], relevance: Relevance, metrics: Sequence[str], distance: Distance
+    sides: tuple[Float, Float],
+    relevance: Relevance,
+    metrics: Sequence[str],
+    distance: Distance,
+    device: str,
 ) -> Measured:
     # A k beyond the gallery is the caller's to speak of, once for all curves.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return measure(*sides, relevance, metrics, distance=distance)
+        return measure(*sides, relevance, metrics, distance=distance, device=device)
 
 
 def _search(

@@ -47,5 +47,5 @@ def held_before(
         return lifted, raw, filled
     out = np.where(filled[:, None], mapped, lifted)
     if raw.any():
-        out[raw] = upgrade.place(old[raw])
+        out[raw] = upgrade.in_shared_space(old[raw])
     return out, raw, filled

@@ -41,8 +41,9 @@ class Ruler:
         metrics: Sequence[str],
         seed: int = 0,
         among: NDArray[np.integer] | None = None,
+        device: str = "cpu",
     ) -> None:
-        self.relevance, self.metrics, self.seed = relevance, metrics, seed
+        self.relevance, self.metrics, self.seed, self.device = relevance, metrics, seed, device
         self.among = np.arange(relevance.queries) if among is None else np.asarray(among)
 
     def of_both(self, both: Both, filled: NDArray[np.float32]) -> Weights:
@@ -76,6 +77,11 @@ class Ruler:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             found: Any = measure(
-                asked.queries, asked.items, self.relevance, self.metrics, distance="dot"
+                asked.queries,
+                asked.items,
+                self.relevance,
+                self.metrics,
+                distance="dot",
+                device=self.device,
             )
         return np.asarray(np.mean([found.values[m] for m in self.metrics], axis=0))

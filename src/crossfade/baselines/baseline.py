@@ -18,8 +18,10 @@ from crossfade.upgrade.upgrade import Report
 # Solving needs scipy and pyarrow; importing a baseline must not wait for them.
 if TYPE_CHECKING:
     from crossfade.pairs import Pairs
-    from crossfade.solvers.prepare import Prepared
+    from crossfade.solvers.preparation import Prepared
     from crossfade.solvers.problem import Solution
+
+_PREPARING = ("validation", "seed", "device", "old_model", "new_model")
 
 
 class Baseline(Upgrade, ABC):
@@ -41,19 +43,16 @@ class Baseline(Upgrade, ABC):
     def _learn(self, pairs: Pairs, settings: Settings, report: Report, *, force: bool) -> Parts:
         from crossfade.upgrade.learning import learn
 
-        params = self.get_params()
-        models = params.pop("old_model"), params.pop("new_model")
-        parts = learn(
-            pairs, settings, models, report, lambda given: self._solve(given, pairs), force=force
-        )
-        known = {k: _plain(v) for k, v in params.items() if k not in self.unsaved}
+        parts = learn(pairs, settings, report, lambda given: self._solve(given, pairs), force=force)
+        unsaved = (*self.unsaved, "old_model", "new_model")
+        known = {k: _plain(v) for k, v in self.get_params().items() if k not in unsaved}
         fit = parts.config.fit | {"baseline": {"name": type(self).__name__, "params": known}}
         return replace(parts, config=parts.config.model_copy(update={"fit": fit}))
 
     def _settings(self) -> Settings:
         """What preparing the pairs looks at; the rest of `Settings` is not a baseline's."""
-        told = {k: v for k, v in self.get_params().items() if k in ("validation", "seed", "device")}
-        return Settings(solver="paper" if self.trained else "closed_form", **told)
+        own = {k: v for k, v in self.get_params().items() if k in _PREPARING}
+        return Settings(solver="paper" if self.trained else "closed_form", **own)
 
     def _trainer(self, settings: Settings) -> str:
         return type(self).__name__
@@ -80,8 +79,8 @@ def check_training(baseline: Upgrade) -> None:
         value = getattr(baseline, name, None)
         if value is not None and value < 1:
             raise BadInput(f"{name}={value} must be at least 1")
-    lr = getattr(baseline, "lr", 1.0)
-    if not 0 < lr < float("inf"):
+    lr = baseline.lr
+    if lr is not None and not 0 < lr < float("inf"):
         raise BadInput(f"lr={lr} must be above 0")
 
 

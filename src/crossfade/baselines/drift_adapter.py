@@ -13,7 +13,7 @@ from crossfade.solvers.settings import Settings
 
 if TYPE_CHECKING:
     from crossfade.pairs import Pairs
-    from crossfade.solvers.prepare import Prepared
+    from crossfade.solvers.preparation import Prepared
     from crossfade.solvers.problem import Solution
 
 KINDS = ("procrustes", "low-rank", "mlp")
@@ -67,7 +67,8 @@ class DriftAdapter(Baseline):
         return super()._settings()
 
     def _solve(self, prepared: Prepared, pairs: Pairs) -> Solution:
-        from crossfade.baselines.identity import padded, solution
+        from crossfade.baselines.identity import padded
+        from crossfade.solvers.problem import Solution
 
         backward: Orthogonal | Affine | Mlp
         history: list[Any]
@@ -75,7 +76,7 @@ class DriftAdapter(Baseline):
             backward, history = self._rotation(prepared, pairs.old_dim), []
         else:
             backward, history = self._trained(prepared, pairs)
-        return solution(prepared, backward, padded(pairs.old_dim, pairs.old_dim), history)
+        return Solution(backward, padded(pairs.old_dim, pairs.old_dim), history)
 
     def _rotation(self, prepared: Prepared, d: int) -> Orthogonal | Affine:
         rotation = prepared.problem.rotation

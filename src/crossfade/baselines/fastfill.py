@@ -19,7 +19,7 @@ from crossfade.upgrade import artefact
 if TYPE_CHECKING:
     from crossfade.backfill.items import Groups, Items
     from crossfade.pairs import Pairs
-    from crossfade.solvers.prepare import Prepared
+    from crossfade.solvers.preparation import Prepared
     from crossfade.solvers.problem import Solution
 
 Classifier = tuple[NDArray[np.floating], NDArray[np.floating]]
@@ -110,9 +110,10 @@ class FastFill(Baseline):
         import torch
         import torch.nn.functional as functional
 
-        from crossfade.baselines.identity import same, solution
+        from crossfade.baselines.identity import same
         from crossfade.baselines.training import train
         from crossfade.solvers.device import pick_device, seeded
+        from crossfade.solvers.problem import Solution
         from crossfade.solvers.trainable import TrainableMlp
 
         p, rows = self.get_params(), prepared.problem.train
@@ -155,7 +156,7 @@ class FastFill(Baseline):
                 report=prepared.problem.report,
             )
         forward, self.uncertainty_ = split(module.frozen(), n)
-        return solution(prepared, same(n), forward, history)
+        return Solution(same(n), forward, history)
 
 
 def split(whole: Mlp, n: int) -> tuple[Mlp, Mlp]:

@@ -15,7 +15,7 @@ from crossfade.spaces import normalized
 
 if TYPE_CHECKING:
     from crossfade.pairs import Pairs
-    from crossfade.solvers.prepare import Prepared
+    from crossfade.solvers.preparation import Prepared
     from crossfade.solvers.problem import Solution
 
 
@@ -92,10 +92,11 @@ class FCT(Baseline):
     def _solve(self, prepared: Prepared, pairs: Pairs) -> Solution:
         import torch
 
-        from crossfade.baselines.identity import same, solution
+        from crossfade.baselines.identity import same
         from crossfade.baselines.training import train
         from crossfade.losses.alignment import alignment
         from crossfade.solvers.device import pick_device, seeded
+        from crossfade.solvers.problem import Solution
         from crossfade.solvers.trainable import TrainableMlp
 
         p, rows = self.get_params(), prepared.problem.train
@@ -117,4 +118,4 @@ class FCT(Baseline):
                 block="fct",
                 report=prepared.problem.report,
             )
-        return solution(prepared, same(pairs.new_dim), module.frozen(), history)
+        return Solution(same(pairs.new_dim), module.frozen(), history)

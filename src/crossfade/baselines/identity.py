@@ -1,15 +1,10 @@
-"""The identity, for the side a method does not map, and the solution made with it."""
+"""The identity, for the side a method does not map."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from crossfade.maps import Affine, Mlp, Orthogonal
-from crossfade.solvers.closed_form import start
-from crossfade.solvers.prepare import Prepared
-from crossfade.solvers.problem import BackwardMap, ForwardMap, Solution
+from crossfade.maps import Affine, Orthogonal
 
 
 def same(n: int) -> Orthogonal:
@@ -24,16 +19,3 @@ def padded(d: int, n: int) -> Affine:
     array([[1., 2., 0.]], dtype=float32)
     """
     return Affine(np.eye(n, d, dtype=np.float32), np.zeros(n, dtype=np.float32))
-
-
-def solution(
-    prepared: Prepared,
-    backward: BackwardMap | Mlp,
-    forward: ForwardMap,
-    history: list[dict[str, Any]] | None = None,
-) -> Solution:
-    """Both maps, scored on validation beside the closed form."""
-    problem = prepared.problem
-    closed = problem.selection.scores(*start(problem.rotation, problem.ridge))
-    scores = problem.selection.scores(backward, forward)
-    return Solution(backward, forward, scores, closed, history or [])

@@ -8,7 +8,7 @@ from crossfade.baselines.baseline import Baseline
 
 if TYPE_CHECKING:
     from crossfade.pairs import Pairs
-    from crossfade.solvers.prepare import Prepared
+    from crossfade.solvers.preparation import Prepared
     from crossfade.solvers.problem import Solution
 
 
@@ -40,8 +40,9 @@ class Procrustes(Baseline):
         self._set(**{k: v for k, v in locals().items() if k in self._names()})
 
     def _solve(self, prepared: Prepared, pairs: Pairs) -> Solution:
-        from crossfade.baselines.identity import padded, solution
+        from crossfade.baselines.identity import padded
         from crossfade.solvers.closed_form import as_kind
+        from crossfade.solvers.problem import Solution
 
         backward = as_kind(prepared.problem.rotation, "orthogonal")
-        return solution(prepared, backward, padded(pairs.old_dim, pairs.new_dim))
+        return Solution(backward, padded(pairs.old_dim, pairs.new_dim))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from crossfade.baselines.baseline import Baseline
 from crossfade.solvers.settings import Settings
 
 if TYPE_CHECKING:
     from crossfade.pairs import Pairs
-    from crossfade.solvers.prepare import Prepared
+    from crossfade.solvers.preparation import Prepared
     from crossfade.solvers.problem import Solution
 
 
 class Regularized(Baseline):
     """An affine B with `weight` times the regularizer of this name, and F, trained together."""
 
-    regularizer: ClassVar[str]
+    penalty: ClassVar[Literal["so", "srip"]]
 
     def __init__(
         self,
@@ -38,11 +38,9 @@ class Regularized(Baseline):
 
     def _settings(self) -> Settings:
         params = self.get_params()
-        for name in ("old_model", "new_model"):
-            del params[name]
         return Settings(
             backward_map="near-orthogonal",
-            regularizer=self.regularizer,
+            regularizer=self.penalty,
             regularizer_weight=params.pop("weight"),
             **params,
         )

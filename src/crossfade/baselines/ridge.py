@@ -10,7 +10,7 @@ from crossfade.baselines.baseline import Baseline
 
 if TYPE_CHECKING:
     from crossfade.pairs import Pairs
-    from crossfade.solvers.prepare import Prepared
+    from crossfade.solvers.preparation import Prepared
     from crossfade.solvers.problem import Solution
 
 
@@ -41,8 +41,9 @@ class Ridge(Baseline):
         self._set(**{k: v for k, v in locals().items() if k in self._names()})
 
     def _solve(self, prepared: Prepared, pairs: Pairs) -> Solution:
-        from crossfade.baselines.identity import same, solution
+        from crossfade.baselines.identity import same
         from crossfade.maps import Affine
+        from crossfade.solvers.problem import Solution
 
         weight, bias = (x.astype(np.float32) for x in prepared.problem.ridge)
-        return solution(prepared, same(pairs.new_dim), Affine(weight, bias))
+        return Solution(same(pairs.new_dim), Affine(weight, bias))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from crossfade.baselines.regularized import Regularized
 
@@ -24,4 +24,4 @@ class SoftOrthogonality(Regularized):
     (60, 4)
     """
 
-    regularizer: ClassVar[str] = "so"
+    penalty: ClassVar[Literal["so", "srip"]] = "so"

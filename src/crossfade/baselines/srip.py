@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from crossfade.baselines.regularized import Regularized
 
@@ -22,4 +22,4 @@ class SRIP(Regularized):
     (60, 4)
     """
 
-    regularizer: ClassVar[str] = "srip"
+    penalty: ClassVar[Literal["so", "srip"]] = "srip"

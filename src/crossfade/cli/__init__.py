@@ -7,6 +7,7 @@ usage or bad input, 3 a store or a service failed, 130 stopped by Ctrl-C, 143 by
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 from typing import Annotated, Any
@@ -23,9 +24,12 @@ from crossfade.cli.fit import fit
 from crossfade.cli.inspect import inspect
 from crossfade.cli.interrupt import Stopped, ending_at_once
 from crossfade.cli.migrate import app as migrate
-from crossfade.cli.output import say
+from crossfade.cli.output import note, say
 from crossfade.cli.pairs import pairs
 from crossfade.cli.plan import plan
+from crossfade.cli.quickstart import quickstart
+from crossfade.cli.report import report
+from crossfade.cli.serve import serve
 from crossfade.errors import BadInput, CrossfadeError
 from crossfade.redaction import without_password
 
@@ -33,10 +37,21 @@ app = typer.Typer(
     name="crossfade",
     help="Upgrade the embedding model of a live retrieval system without re-embedding it first.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, pairs, fit, evaluate, plan, apply, export, inspect):
+for command in (
+    demo,
+    quickstart,
+    pairs,
+    fit,
+    evaluate,
+    plan,
+    report,
+    apply,
+    serve,
+    export,
+    inspect,
+):
     app.command()(command)
 app.add_typer(migrate)
 
@@ -52,8 +67,22 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Each step as it is logged, on stderr.")
+    ] = False,
 ) -> None:
     """Upgrade the embedding model of a live retrieval system without re-embedding it first."""
+    if verbose:
+        log = logging.getLogger("crossfade")
+        log.addHandler(_Notes())
+        log.setLevel(logging.INFO)
+
+
+class _Notes(logging.Handler):
+    """Log records as notes on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(f"{record.levelname.lower()} {record.name}: {record.getMessage()}")
 
 
 def main() -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from crossfade.cli.engine import (
+    ClusterAddress,
+    EngineChoice,
+    EngineOption,
+    NumActors,
+    engine_of,
+)
 from crossfade.cli.output import note, waiting, write_json
+from crossfade.engines.apply import apply as apply_to
+from crossfade.remote import to_path
 from crossfade.upgrade import Upgrade
-from crossfade.upgrade.apply import ApplyReport, apply_file
+from crossfade.upgrade.apply import ApplyReport
 
 
 class Direction(StrEnum):
@@ -24,12 +32,20 @@ class Stored(StrEnum):
 
 
 def apply(
-    upgrade: Annotated[Path, typer.Argument(help="The folder written by `crossfade fit`.")],
+    upgrade: Annotated[str, typer.Argument(help="The folder written by `crossfade fit`.")],
     source: Annotated[
-        Path, typer.Argument(metavar="IN", help="npy, npz, safetensors, parquet or lance.")
+        str,
+        typer.Argument(
+            metavar="IN",
+            help="npy, npz, safetensors, parquet, lance, a FAISS index, or a folder of Parquet "
+            "files.",
+        ),
     ],
     target: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Its extension chooses the format.")
+        str,
+        typer.Argument(
+            metavar="OUT", help="Its extension chooses the format; without one it is a folder."
+        ),
     ],
     direction: Annotated[
         Direction, typer.Option(help="forward maps old vectors, backward maps new ones.")
@@ -43,15 +59,22 @@ def apply(
     batch_rows: Annotated[
         int | None, typer.Option(min=1, help="Rows held in memory at a time.")
     ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+    engine: EngineChoice = EngineOption.local,
+    address: ClusterAddress = None,
+    num_actors: NumActors = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Report as JSON; '-' is stdout.")
     ] = None,
 ) -> None:
     """Map the vectors of a file into the shared space: old ones forward, new ones backward."""
     fitted = Upgrade.load(upgrade)
-    with waiting(source.name) as progress:
-        report = apply_file(
+    with (
+        engine_of(engine, address, num_actors) as workers,
+        waiting(to_path(source).name) as progress,
+    ):
+        report = apply_to(
             fitted,
             source,
             target,
@@ -60,14 +83,18 @@ def apply(
             dtype=None if dtype is None else dtype.value,
             batch_rows=batch_rows,
             overwrite=overwrite,
+            device=device,
             progress=progress,
+            engine=workers,
         )
     _print(report, direction, json_file)
 
 
 def _print(report: ApplyReport, direction: Direction, json_file: str | None) -> None:
     if report.left_out:
-        note(f"{report.path.suffix} holds only the vectors; left out: {', '.join(report.left_out)}")
+        note(
+            f"{report.path.suffix} has no place for what is left out: {', '.join(report.left_out)}"
+        )
     record = {
         "path": str(report.path),
         "direction": direction.value,

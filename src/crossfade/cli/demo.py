@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from crossfade.cli.output import STDOUT, PlainConsole, write_json
+from crossfade.cli.output import STDOUT, PlainConsole, step_bars, write_json
 
 if TYPE_CHECKING:
     from crossfade.demo.digits import Story as DigitsStory
@@ -48,17 +45,10 @@ def demo(
 
 
 def _texts(output: Path, seed: int, json_file: str | None) -> None:
-    from crossfade.demo.folder import made
-    from crossfade.demo.texts import tell
-    from crossfade.demo.texts.folder import check_folder, clear, fill
+    from crossfade.demo.texts import run
 
-    # Before the work, not after it.
-    check_folder(output)
-    with made(output):
-        clear(output)
-        with _progress() as report:
-            story = tell(output, seed, report)
-        fill(output, story)
+    with step_bars() as report:
+        story = run(output, seed, report)
     if not write_json(story.record(), json_file):
         _print_texts(story, output)
 
@@ -110,15 +100,10 @@ def _command(line: str) -> str:
 
 
 def _digits(output: Path, seed: int, json_file: str | None) -> None:
-    from crossfade.demo.digits import tell
-    from crossfade.demo.digits.folder import FILES, fill
-    from crossfade.demo.folder import check_folder
+    from crossfade.demo.digits import run
 
-    # Before the work, not after it.
-    check_folder(output, FILES)
-    with _progress() as report:
-        story = tell(seed, report)
-    fill(output, story)
+    with step_bars() as report:
+        story = run(output, seed, report)
     if not write_json(story.record(), json_file):
         _print_digits(story, output)
 
@@ -161,29 +146,3 @@ def _digits_table(title: str, cases: tuple[str, ...], scores: dict[str, dict[str
     for case in cases:
         table.add_row(case, *(f"{value:.1f}" for value in scores[case].values()), MEANING[case])
     return table
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each part of the work where someone watches, a line for each where nobody does."""
-    console = PlainConsole(stderr=True)
-    with Progress(
-        TextColumn("{task.description:<30}"),
-        BarColumn(bar_width=24),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def report(what: str, done: int, total: int) -> None:
-            if total == 0:
-                return
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-                if not console.is_terminal:
-                    console.print(what)
-            bars.update(tasks[what], completed=done)
-
-        yield report

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from contextlib import closing
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from crossfade.cli.held import Named, open_held, open_zero_shot, read_vectors
 from crossfade.cli.output import (
     PlainConsole,
     check_written,
@@ -19,23 +17,18 @@ from crossfade.cli.output import (
     write_text,
 )
 from crossfade.cli.tables import matrix_table, verdict_table
-from crossfade.compatibility import Chain, Compatibility, Held, evaluate_chain
+from crossfade.compatibility import Chain, Compatibility, continue_chain
 from crossfade.compatibility import evaluate as judge
 from crossfade.compatibility.table import RESAMPLES
-from crossfade.compatibility.verdicts import AT_FIRST, REQUIRED
-from crossfade.compatibility.write import facts, finite, latex, markdown, record, unjudged
-from crossfade.errors import BadInput, NotCompatible
+from crossfade.compatibility.verdicts import REQUIRED
+from crossfade.compatibility.zero_shot import read_task
+from crossfade.distance import DISTANCES, check_distance
+from crossfade.errors import BadInput
 from crossfade.journal import open_migrating
-from crossfade.lookups import evaluate_on_store
+from crossfade.lookups import evaluate_on_store, read_held
 from crossfade.upgrade import Upgrade
 
 DATA, WHAT, OUT = "Data", "What to measure", "Output"
-
-
-class DistanceName(StrEnum):
-    cosine = "cosine"
-    dot = "dot"
-    euclidean = "euclidean"
 
 
 def _source(text: str, panel: str = DATA) -> Any:
@@ -102,8 +95,11 @@ def evaluate(
         ),
     ] = None,
     distance: Annotated[
-        DistanceName, typer.Option(help="How vectors are compared.", rich_help_panel=WHAT)
-    ] = DistanceName.cosine,
+        str,
+        typer.Option(
+            help=f"How vectors are compared: {', '.join(DISTANCES)}.", rich_help_panel=WHAT
+        ),
+    ] = "cosine",
     zero_shot: Annotated[
         str | None, _source("New vectors of another task, to see what B does to them", WHAT)
     ] = None,
@@ -165,28 +161,46 @@ def evaluate(
     check_written(json_file, markdown_file, latex_file, plot)
     if store is None and (store_id is not None or store_vector is not None):
         raise BadInput("--store-id and --store-vector without a store", step="add --store STORE")
+    by = check_distance(distance)
     fitted = Upgrade.load(upgrade)
-    held = open_held(
-        Named(pairs, old, new, labels, ids),
-        Named(queries, query_old, query_new, query_labels, query_ids),
-        qrels,
+    held = read_held(
+        pairs,
+        old=old,
+        new=new,
+        labels=labels,
+        ids=ids,
+        queries=queries,
+        query_old=query_old,
+        query_new=query_new,
+        query_labels=query_labels,
+        query_ids=query_ids,
+        qrels=qrels,
         use_labels=not no_labels,
-        drop=drop_bad_rows,
+        drop_bad_rows=drop_bad_rows,
     )
+    for text in held.notes:
+        note(text)
     other = None
     if zero_shot is not None:
-        other = open_zero_shot(zero_shot, zero_shot_labels)
+        if zero_shot_labels is None:
+            raise BadInput("--zero-shot needs labels", step="add --zero-shot-labels FILE")
+        other = read_task(zero_shot, zero_shot_labels)
     elif zero_shot_labels is not None:
         raise BadInput("--zero-shot-labels without vectors", step="add --zero-shot FILE")
-    chain = None if not then else _chain(fitted, then, held, metric, distance, device)
+    chain = None
+    if then:
+        further = [_further(text) for text in then]
+        chain = continue_chain(
+            fitted, held, further, metric or ("cmc@1", "mAP"), distance=by, device=device
+        )
     with waiting(str(pairs or old)) as advance:
         found = judge(
             fitted,
             held,
             metrics=metric,
             required=REQUIRED if require is None else [c for c in require if c != "none"],
-            distance=distance.value,
-            device=_device(device),
+            distance=by,
+            device=device,
             resamples=resamples,
             seed=seed,
             definition=not no_definition,
@@ -196,91 +210,21 @@ def evaluate(
             progress=lambda _, done, total: advance(done, total),
         )
     if store is not None:
-        place = open_migrating(store, id=store_id, vector=store_vector)
-        with closing(place) as asked, waiting(asked.name) as advance:
+        address = open_migrating(store, id=store_id, vector=store_vector)
+        with closing(address) as asked, waiting(asked.name) as advance:
             found = evaluate_on_store(
                 fitted, held, asked, found, resamples=resamples, seed=seed, progress=advance
             )
     _write(found, chain, json_file, markdown_file, latex_file, plot)
-    if found.failed and not found.judged:
-        raise NotCompatible(
-            f"{' and '.join(found.failed)} not judged: {unjudged(found)}",
-            where=upgrade,
-            step=(
-                "make the pairs with --embed-old; "
-                if found.data["relevance"] == "lookups"
-                else "give labels, qrels, or lookups (crossfade pairs, or --queries and --qrels, "
-                "one item to a query); "
-            )
-            + "--require none shows the numbers alone",
-        )
-    if found.failed:
-        raise NotCompatible(
-            f"{' and '.join(found.failed)}: below old/old with 95 % confidence",
-            where=upgrade,
-            step=_instead(found),
-        )
+    found.check(upgrade)
 
 
-def _instead(found: Compatibility) -> str:
-    """What to do where the required cases fail."""
-    if found.asking in ("both", "blend"):
-        case = AT_FIRST[found.asking]
-        return (
-            f"ask with both models' queries while both are there ({found.asking}; as a verdict: "
-            f"--require {case}), and fill before new queries are alone"
-        )
-    return "do not serve these queries; ask as today, backfill, or refit"
-
-
-def _device(name: str) -> str:
-    if name == "cpu":
-        return name
-    from importlib.util import find_spec
-
-    if find_spec("torch") is None:
-        if name == "auto":
-            return "cpu"
-        from crossfade.errors import MissingExtra
-
-        raise MissingExtra("torch", extra="train", need=f"the device {name!r}")
-    from crossfade.solvers.device import pick_device
-
-    return str(pick_device(name))
-
-
-def _chain(
-    first: Upgrade,
-    then: list[str],
-    held: Held,
-    metrics: list[str] | None,
-    distance: DistanceName,
-    device: str,
-) -> Chain:
-    if held.relevance is None or held.own is None:
-        raise BadInput(
-            "a sequence of models is measured on labelled rows that query each other",
-            step="leave --then out, or give labels and no separate queries",
-        )
-    upgrades, vectors = [first], [held.gallery_old, held.gallery_new]
-    for text in then:
-        folder, equals, place = text.partition("=")
-        if not equals or not folder or not place:
-            raise BadInput(f"--then {text!r} is not UPGRADE=FILE", step="e.g. --then v3=v3.npy")
-        upgrades.append(Upgrade.load(folder))
-        vectors.append(read_vectors(place))
-        if len(vectors[-1]) != held.gallery:
-            raise BadInput(
-                f"has {len(vectors[-1])} rows for {held.gallery} of the pairs", where=place
-            )
-    return evaluate_chain(
-        upgrades,
-        vectors,
-        held.relevance,
-        metrics or ("cmc@1", "mAP"),
-        distance=distance.value,
-        device=_device(device),
-    )
+def _further(text: str) -> tuple[str, str]:
+    """UPGRADE=FILE."""
+    folder, equals, source = text.partition("=")
+    if not equals or not folder or not source:
+        raise BadInput(f"--then {text!r} is not UPGRADE=FILE", step="e.g. --then v3=v3.npy")
+    return folder, source
 
 
 def _write(
@@ -291,14 +235,14 @@ def _write(
     latex_file: str | None,
     plot: Path | None,
 ) -> None:
-    everything = record(found)
+    everything = found.record()
     if chain is not None:
         everything["chain"] = chain.record()
-    quiet = write_json(finite(everything), json_file)
+    quiet = write_json(everything, json_file)
     if markdown_file is not None:
-        quiet |= write_text(markdown(found), markdown_file)
+        quiet |= write_text(found.markdown(), markdown_file)
     if latex_file is not None:
-        quiet |= write_text(latex(found), latex_file)
+        quiet |= write_text(found.latex(), latex_file)
     if plot is not None:
         from crossfade.compatibility.picture import save_picture
 
@@ -313,12 +257,12 @@ def _write(
     console = PlainConsole()
     console.print(verdict_table(found))
     if found.sample is not None:
-        console.print(facts(found)[0], soft_wrap=True)
+        console.print(found.facts()[0], soft_wrap=True)
         console.print("on the rows held out of the fit, not on the store:")
         found = found.sample
         console.print(verdict_table(found))
     if chain is not None:
         for name in chain.matrices:
             console.print(matrix_table(chain, name))
-    for fact in facts(found):
+    for fact in found.facts():
         console.print(fact, soft_wrap=True)

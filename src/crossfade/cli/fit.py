@@ -2,52 +2,56 @@
 
 from __future__ import annotations
 
-import math
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from crossfade.cli.output import check_written, note, write_json
+from crossfade.cli.output import PlainConsole, check_written, note, write_json
 from crossfade.cli.tables import show, validation_table
-from crossfade.cli.training import training_progress
 from crossfade.errors import BadInput
-from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS
+from crossfade.solvers.settings import Declared, declared
 from crossfade.upgrade import Upgrade
 from crossfade.upgrade.artefact import check_target
+from crossfade.upgrade.upgrade import Report
 
 
-class Backward(StrEnum):
-    orthogonal = "orthogonal"
-    near_orthogonal = "near-orthogonal"
-    affine = "affine"
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with a parameter for each option of a fit in place of its `**options`."""
+    given = signature(command, eval_str=True).parameters.values()
+    own = [p for p in given if p.kind is not p.VAR_KEYWORD]
+    names = [p.name for p in own]
+    first, last = own[: names.index("force")], own[names.index("force") :]
+    generated = [_parameter(one) for one in declared()]
+    # typer reads the signature, and shows options and panels in the order in which it meets them.
+    command.__signature__ = Signature([*first, *generated, *last])  # type: ignore[attr-defined]
+    return command
 
 
-class Forward(StrEnum):
-    auto = "auto"
-    affine = "affine"
-    mlp = "mlp"
+def _parameter(one: Declared) -> Parameter:
+    flag = one.shown.flag or f"--{one.name.replace('_', '-')}"
+    option = typer.Option(
+        flag, help=one.shown.help, rich_help_panel=one.shown.panel, min=one.shown.least
+    )
+    kind, default = one.type, one.default
+    for part in (kind, *get_args(kind)):
+        if get_origin(part) is Sequence:
+            # On a command line an option is repeated to make a list of it.
+            kind = list[get_args(part)[0]]  # type: ignore[misc]
+            default = list(default or ())
+    return Parameter(
+        one.name,
+        Parameter.POSITIONAL_OR_KEYWORD,
+        default=default,
+        annotation=Annotated[kind, option],
+    )
 
 
-class Solver(StrEnum):
-    fast = "fast"
-    paper = "paper"
-    closed_form = "closed_form"
-
-
-class Regularizer(StrEnum):
-    smooth = "smooth"
-    heaviside = "heaviside"
-    so = "so"
-    srip = "srip"
-
-
-class Normalize(StrEnum):
-    l2 = "l2"
-    none = "none"
-
-
+@_with_options
 def fit(
     pairs: Annotated[
         Path | None, typer.Argument(help="One file with old, new and perhaps labels.")
@@ -71,65 +75,6 @@ def fit(
         bool,
         typer.Option("--drop-bad-rows", help="Leave bad rows out.", rich_help_panel="Data"),
     ] = False,
-    normalize_old: Annotated[Normalize, typer.Option(rich_help_panel="Data")] = Normalize.l2,
-    normalize_new: Annotated[Normalize, typer.Option(rich_help_panel="Data")] = Normalize.l2,
-    rotate_old: Annotated[
-        bool,
-        typer.Option(
-            "--rotate-old",
-            help="Where old is longer than new: onto its principal axes before the cut.",
-            rich_help_panel="Data",
-        ),
-    ] = False,
-    old_model: Annotated[
-        str, typer.Option(help="Its name, for the card.", rich_help_panel="Data")
-    ] = "",
-    new_model: Annotated[
-        str, typer.Option(help="Its name, for the card.", rich_help_panel="Data")
-    ] = "",
-    backward: Annotated[Backward, typer.Option(help="The kind of B.")] = Backward.orthogonal,
-    lam: Annotated[
-        str, typer.Option("--lambda", help="λ of a near-orthogonal B; inf for none.")
-    ] = "12",
-    alpha: Annotated[
-        float | None, typer.Option(help="Steepness of the λ switch; 120/λ by default.")
-    ] = None,
-    regularizer: Annotated[Regularizer, typer.Option()] = Regularizer.smooth,
-    regularizer_weight: Annotated[float, typer.Option()] = 1.0,
-    forward: Annotated[Forward, typer.Option(help="The kind of F.")] = Forward.auto,
-    hidden: Annotated[
-        list[int] | None, typer.Option(help="Width of a hidden layer of F; repeat for more.")
-    ] = None,
-    solver: Annotated[Solver, typer.Option()] = Solver.fast,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    w1: Annotated[
-        float | None, typer.Option(help="Weight of L_F.", rich_help_panel="Training")
-    ] = None,
-    w2: Annotated[
-        float | None, typer.Option(help="Weight of L_B.", rich_help_panel="Training")
-    ] = None,
-    w3: Annotated[float, typer.Option(help="Weight of L_C.", rich_help_panel="Training")] = 1.0,
-    w4: Annotated[
-        float | None,
-        typer.Option(help="Weight of L_contr(B(new), old).", rich_help_panel="Training"),
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(rich_help_panel="Training")] = None,
-    epochs: Annotated[int | None, typer.Option(rich_help_panel="Training")] = None,
-    batch_size: Annotated[int | None, typer.Option(rich_help_panel="Training")] = None,
-    lr: Annotated[float | None, typer.Option(rich_help_panel="Training")] = None,
-    weight_decay: Annotated[float | None, typer.Option(rich_help_panel="Training")] = None,
-    validation: Annotated[
-        float | None, typer.Option(help="Share held out.", rich_help_panel="Training")
-    ] = None,
-    select_case: Annotated[
-        list[str] | None,
-        typer.Option(help="Case that chooses the state; repeatable.", rich_help_panel="Training"),
-    ] = None,
-    select_metric: Annotated[
-        list[str] | None,
-        typer.Option(help="Metric that chooses the state; repeatable.", rich_help_panel="Training"),
-    ] = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -141,41 +86,16 @@ def fit(
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Report as JSON; '-' is stdout.")
     ] = None,
+    **options: Any,
 ) -> None:
     """Learn the maps of an upgrade from rows embedded by both models."""
     from crossfade.pairs import Pairs
 
     if pairs is None and old is None:
         raise BadInput("no pairs are named", step="name a file, or --old, --new and --labels")
-    upgrade = Upgrade(
-        backward_map=backward.value,
-        forward_map=forward.value,
-        solver=solver.value,
-        lam=_lambda(lam),
-        alpha=alpha,
-        regularizer=regularizer.value,
-        regularizer_weight=regularizer_weight,
-        hidden=hidden or None,
-        w1=w1,
-        w2=w2,
-        w3=w3,
-        w4=w4,
-        temperature=temperature,
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        weight_decay=weight_decay,
-        validation=validation,
-        select_cases=tuple(select_case or SELECT_CASES),
-        select_metrics=tuple(select_metric or SELECT_METRICS),
-        normalize_old=normalize_old.value,
-        normalize_new=normalize_new.value,
-        rotate_old=rotate_old,
-        seed=seed,
-        device=device,
-        old_model=old_model,
-        new_model=new_model,
-    )
+    # An option that is not repeated at all is one left out.
+    options["hidden"] = options["hidden"] or None
+    upgrade = Upgrade(**options)
     # Before the work, not after it.
     check_target(output, overwrite=overwrite)
     check_written(json_file)
@@ -199,16 +119,6 @@ def fit(
     _print(upgrade, output, json_file)
 
 
-def _lambda(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value):
-        raise BadInput(f"--lambda {text!r} is not a number", step="use e.g. 12, or inf for none")
-    return value
-
-
 def _print(upgrade: Upgrade, output: Path, json_file: str | None) -> None:
     record = {
         "upgrade": str(output),
@@ -227,3 +137,50 @@ def _print(upgrade: Upgrade, output: Path, json_file: str | None) -> None:
     typer.echo(f"written: {output}")
     typer.echo(f"next: crossfade inspect {output}")
     typer.echo(f"      crossfade apply {output} OLD LIFTED --direction forward")
+
+
+def describe(entry: dict[str, Any]) -> str:
+    """Losses, ‖WWᵀ−I‖ and, where it was measured, validation, in one line.
+
+    >>> describe({"losses": {"L_F": 1.5}, "deviation": 0.0, "validation_mean": 70.0})
+    'L_F 1.500  ‖WWᵀ−I‖ 0.00  validation 70.0'
+    """
+    parts = [f"{name} {value:.3f}" for name, value in entry["losses"].items()]
+    parts.append(f"‖WWᵀ−I‖ {entry['deviation']:.2f}")
+    if "validation_mean" in entry:
+        parts.append(f"validation {entry['validation_mean']:.1f}")
+    return "  ".join(parts)
+
+
+@contextmanager
+def training_progress() -> Iterator[Report]:
+    """A `report` for `Upgrade.fit`."""
+    console = PlainConsole(stderr=True)
+    if not console.is_terminal:
+        yield lambda entry: _line(console, entry)
+        return
+    with Progress(
+        TextColumn("{task.description:<8}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed}/{task.total} epochs"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[detail]}"),
+        console=console,
+    ) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def report(entry: dict[str, Any]) -> None:
+            block = entry["block"]
+            if entry["epochs"] == 0:
+                return
+            if block not in tasks:
+                tasks[block] = progress.add_task(block, total=entry["epochs"], detail="")
+            progress.update(tasks[block], completed=entry["epoch"], detail=describe(entry))
+
+        yield report
+
+
+def _line(console: PlainConsole, entry: dict[str, Any]) -> None:
+    if "validation" in entry or entry["epoch"] == entry["epochs"]:
+        where = f"{entry['block']} {entry['epoch']}/{entry['epochs']}"
+        console.print(f"{where}  {describe(entry)}", soft_wrap=True)

@@ -13,7 +13,15 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from crossfade.errors import BadInput
@@ -115,3 +123,29 @@ def waiting(name: str) -> Iterator[Callable[[int, int], None]]:
     finally:
         if shown:
             bar.stop()
+
+
+@contextmanager
+def step_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each part of the work where someone watches, a line for each where nobody does."""
+    console = PlainConsole(stderr=True)
+    with Progress(
+        TextColumn("{task.description:<30}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if total == 0:
+                return
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+                if not console.is_terminal:
+                    console.print(what)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield report

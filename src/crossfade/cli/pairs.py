@@ -9,18 +9,32 @@ from typing import Annotated
 
 import typer
 
-from crossfade.cli.migrating import AsJson, StorePlace
+from crossfade.cli.migrate.options import AsJson, StoreAddress
+from crossfade.cli.models import (
+    Concurrency,
+    MaxSpend,
+    Model,
+    NewKey,
+    NewModel,
+    OldKey,
+    OldModel,
+    Price,
+    Rate,
+    Retries,
+    Timeout,
+    open_models,
+)
 from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
-from crossfade.embedders import Embedder, EndpointSettings, open_embedder
+from crossfade.embedders import EndpointSettings
 from crossfade.journal import open_migrating
 from crossfade.lookups import sample_pairs
-from crossfade.lookups.sample import HELD_ROWS, LOOKUPS, ROWS, Sampled
+from crossfade.lookups.sample import HELD_ROWS, LOOKUPS, ROWS, Sampled, Sampling
 
-WHAT, ENDPOINT, OUT = "What to sample", "HTTP endpoints", "Output"
+WHAT, OUT = "What to sample", "Output"
 
 
 def pairs(
-    store: StorePlace,
+    store: StoreAddress,
     embed: Annotated[
         str,
         typer.Option(
@@ -61,6 +75,14 @@ def pairs(
         int,
         typer.Option(min=0, help="Of the held rows, to be looked up.", rich_help_panel=WHAT),
     ] = LOOKUPS,
+    sampling: Annotated[
+        Sampling,
+        typer.Option(
+            help="How rows for the fit are chosen: at random, or to cover the store, each the one "
+            "farthest from those before it. Held rows are always random.",
+            rich_help_panel=WHAT,
+        ),
+    ] = "random",
     queries: Annotated[
         str | None,
         typer.Option(
@@ -77,66 +99,39 @@ def pairs(
         str | None, typer.Option(help="The column of old vectors.", rich_help_panel=WHAT)
     ] = None,
     seed: Annotated[int, typer.Option(min=0, rich_help_panel=WHAT)] = 0,
-    model: Annotated[
-        str, typer.Option(help="The new endpoint's model.", rich_help_panel=ENDPOINT)
-    ] = "",
-    model_old: Annotated[
-        str, typer.Option(help="The old endpoint's model.", rich_help_panel=ENDPOINT)
-    ] = "",
-    key_env: Annotated[
-        str | None,
-        typer.Option(
-            help="The environment variable with the new one's key.", rich_help_panel=ENDPOINT
-        ),
-    ] = None,
-    key_env_old: Annotated[
-        str | None, typer.Option(help="With the old one's key.", rich_help_panel=ENDPOINT)
-    ] = None,
-    cost_per_1m_tokens: Annotated[
-        float | None, typer.Option(min=0, rich_help_panel=ENDPOINT)
-    ] = None,
-    max_spend: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="On each endpoint, by --cost-per-1m-tokens.", rich_help_panel=ENDPOINT
-        ),
-    ] = None,
-    requests_per_second: Annotated[
-        float | None, typer.Option(min=1e-6, rich_help_panel=ENDPOINT)
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, rich_help_panel=ENDPOINT)] = 60.0,
-    retries: Annotated[int, typer.Option(min=0, rich_help_panel=ENDPOINT)] = 6,
+    model: NewModel = "",
+    model_old: OldModel = "",
+    key_env: NewKey = None,
+    key_env_old: OldKey = None,
+    cost_per_1m_tokens: Price = None,
+    max_spend: MaxSpend = None,
+    requests_per_second: Rate = None,
+    concurrency: Concurrency = EndpointSettings.concurrency,
+    timeout: Timeout = 60.0,
+    retries: Retries = 6,
     overwrite: Annotated[bool, typer.Option("--overwrite", rich_help_panel=OUT)] = False,
     json_file: AsJson = None,
 ) -> None:
     """Sample a store, embed it with the new model, and make lookups: one file, ready to fit."""
     check_written(json_file)
-
-    endpoints = any("://" in (text or "") for text in (embed, embed_old))
-
-    def opened(text: str, model: str, key: str | None) -> Embedder:
-        if endpoints and "://" not in text:
-            # What is said of an endpoint is said of the other model.
-            return open_embedder(text, endpoint=EndpointSettings(model=model, key_env=key))
-        settings = EndpointSettings(
-            model=model,
-            key_env=key,
+    new, old = open_models(
+        Model(embed, model, key_env),
+        None if embed_old is None else Model(embed_old, model_old, key_env_old),
+        EndpointSettings(
             requests_per_second=requests_per_second,
+            concurrency=concurrency,
             timeout=timeout,
             retries=retries,
             cost_per_million_tokens=cost_per_1m_tokens,
             max_spend=max_spend,
-        )
-        return open_embedder(text, endpoint=settings)
-
-    new = opened(embed, model, key_env)
-    old = None if embed_old is None else opened(embed_old, model_old, key_env_old)
+        ),
+    )
     with (
-        closing(open_migrating(store, id=id, vector=vector)) as place,
-        waiting(place.name) as advance,
+        closing(open_migrating(store, id=id, vector=vector)) as opened,
+        waiting(opened.name) as advance,
     ):
         made = sample_pairs(
-            place,
+            opened,
             output,
             embed=new,
             embed_old=old,
@@ -147,6 +142,7 @@ def pairs(
             rows=rows,
             held=held,
             lookups=lookups,
+            sampling=sampling,
             seed=seed,
             overwrite=overwrite,
             progress=lambda _, done, total: advance(done, total),

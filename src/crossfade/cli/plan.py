@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -14,14 +15,19 @@ from crossfade.backfill.planning import METRICS
 from crossfade.backfill.planning import plan as make_plan
 from crossfade.backfill.simulate import DEFAULT_ORDERS
 from crossfade.backfill.start import LIFTED
-from crossfade.cli.held import Named, open_held
 from crossfade.cli.output import check_written, note, waiting, write_json
 from crossfade.cli.plan_tables import show
 from crossfade.cli.planning import chosen_blends, column, numbers, start_of, ways_of
+from crossfade.embedders import EndpointSettings, open_embedder
 from crossfade.errors import BadInput
+from crossfade.files.spilled import read_long
+from crossfade.journal import open_migrating
+from crossfade.lookups import plan_on_store, read_held
+from crossfade.migration.trial import try_out, with_estimate
 from crossfade.upgrade import Upgrade
 
 DATA, WHAT, REAL, OUT = "Data", "What to plan", "The real gallery", "Output"
+TRIAL = "A trial"
 
 
 def plan(
@@ -87,6 +93,16 @@ def plan(
             rich_help_panel=WHAT,
         ),
     ] = None,
+    lift: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Shares of F(old) in what rows store before they are filled, to try beside F(old) "
+            "itself; 0 is not to lift. By default three.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     start: Annotated[
         str,
         typer.Option(
@@ -110,8 +126,51 @@ def plan(
             rich_help_panel=WHAT,
         ),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="The store that PAIRS was sampled from: the curves of its lookups have every row "
+            "of it as a distractor.",
+            rich_help_panel=REAL,
+        ),
+    ] = None,
+    store_id: Annotated[
+        str | None, typer.Option(help="Its column of ids.", rich_help_panel=REAL)
+    ] = None,
+    store_vector: Annotated[
+        str | None, typer.Option(help="Its column of old vectors.", rich_help_panel=REAL)
+    ] = None,
     items: Annotated[
         int | None, typer.Option(min=1, help="Items of the real gallery.", rich_help_panel=REAL)
+    ] = None,
+    trial: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STORE",
+            help="Estimate time, money, storage and requests from a short trial on this store, "
+            "with --embed: some of its rows are read and embedded, and nothing is written.",
+            rich_help_panel=TRIAL,
+        ),
+    ] = None,
+    embed: Annotated[
+        str | None,
+        typer.Option(
+            help="The new model: module:function, https://host/v1, or a file with ids and vectors.",
+            rich_help_panel=TRIAL,
+        ),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="The store's text column.", rich_help_panel=TRIAL)
+    ] = None,
+    model: Annotated[str, typer.Option(help="The endpoint's model.", rich_help_panel=TRIAL)] = "",
+    key_env: Annotated[
+        str | None,
+        typer.Option(help="The environment variable with its key.", rich_help_panel=TRIAL),
+    ] = None,
+    cost_per_1m_tokens: Annotated[float | None, typer.Option(min=0, rich_help_panel=TRIAL)] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(min=1, help="Requests at a time, at most.", rich_help_panel=TRIAL),
     ] = None,
     cost_per_1k: Annotated[
         float | None, typer.Option(min=0, help="Of re-embedding.", rich_help_panel=REAL)
@@ -130,6 +189,7 @@ def plan(
     gallery_labels: Annotated[str | None, typer.Option(rich_help_panel=REAL)] = None,
     gallery_priority: Annotated[str | None, typer.Option(rich_help_panel=REAL)] = None,
     seed: Annotated[int, typer.Option(min=0, rich_help_panel=WHAT)] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.", rich_help_panel=WHAT)] = "cpu",
     overwrite: Annotated[bool, typer.Option("--overwrite", rich_help_panel=OUT)] = False,
     json_file: Annotated[
         str | None,
@@ -141,51 +201,91 @@ def plan(
     check_plan_target(output, overwrite=overwrite)
     if not 0 <= budget <= 1:
         raise BadInput(f"a budget of {budget:g}", step="use a share from 0 to 1")
+    if store is None and trial is None and (store_id is not None or store_vector is not None):
+        raise BadInput("--store-id and --store-vector without a store", step="add --store STORE")
+    if (trial is None) != (embed is None):
+        raise BadInput("a trial is of a store and a model", step="give both --trial and --embed")
     blends = chosen_blends(blend, volume)
     fitted = Upgrade.load(upgrade)
-    held = open_held(
-        Named(pairs, old, new, labels), Named(queries), qrels, use_labels=True, drop=False
-    )
-    real = None
-    if gallery is not None:
-        real = Gallery.open(
-            fitted,
-            gallery,
-            ids=None if gallery_ids is None else column(gallery_ids),
-            labels=None if gallery_labels is None else column(gallery_labels),
-            priority=None if gallery_priority is None else numbers(gallery_priority),
+    tried, known = None, 0
+    if trial is not None and embed is not None:
+        settings = EndpointSettings(
+            model=model,
+            key_env=key_env,
+            concurrency=concurrency,
+            cost_per_million_tokens=cost_per_1m_tokens,
         )
-    with waiting("simulating") as advance:
-        made = make_plan(
-            fitted,
-            held,
-            optimize=optimize or METRICS,
-            ask=ways_of(ask),
-            orders=order,
-            blends=blends,
-            start=start_of(start),
-            budget=budget,
-            target=target,
-            today=today,
-            priority=None if priority is None else numbers(priority),
-            gallery=real,
-            items=items,
-            cost_per_1k=cost_per_1k,
-            items_per_second=items_per_second,
-            seed=seed,
-            progress=advance,
-        )
-    with waiting("ordering") as advance:
-        made.save(
-            output,
-            overwrite=overwrite,
-            more=None
-            if real is None
-            else lambda folder: order_gallery(made, fitted, real, folder / ORDER, progress=advance),
-        )
-    if real is not None:
-        note(f"{output / ORDER}: {real.source.rows:,} ids, most urgent first")
-    for text in made.record.warnings:
-        note(f"warning: {text}")
-    if not write_json(made.record.model_dump(), json_file):
-        show(made.record, output)
+        embedder = open_embedder(embed, endpoint=settings)
+        with closing(open_migrating(trial, id=store_id, vector=store_vector)) as opened:
+            known = opened.describe().rows
+            tried = try_out(opened, fitted, embedder, source=source, seed=seed)
+        cost_per_1k = tried.cost_per_1k if cost_per_1k is None else cost_per_1k
+        if items_per_second is None:
+            items_per_second = tried.items_per_second
+        items = items or known
+    held = read_held(pairs, old=old, new=new, labels=labels, queries=queries, qrels=qrels)
+    with nullcontext() if gallery_ids is None else read_long(gallery_ids, output) as ids:
+        real = None
+        if gallery is not None:
+            real = Gallery.open(
+                fitted,
+                gallery,
+                ids=ids,
+                labels=None if gallery_labels is None else column(gallery_labels),
+                priority=None if gallery_priority is None else numbers(gallery_priority),
+            )
+        with waiting("simulating") as advance:
+            made = make_plan(
+                fitted,
+                held,
+                optimize=optimize or METRICS,
+                ask=ways_of(ask),
+                orders=order,
+                blends=blends,
+                lifts=lift,
+                start=start_of(start),
+                budget=budget,
+                target=target,
+                today=today,
+                priority=None if priority is None else numbers(priority),
+                gallery=real,
+                items=items,
+                cost_per_1k=cost_per_1k,
+                items_per_second=items_per_second,
+                seed=seed,
+                device=device,
+                progress=advance,
+            )
+        if store is not None:
+            with (
+                closing(open_migrating(store, id=store_id, vector=store_vector)) as opened,
+                waiting(opened.name) as advance,
+            ):
+                made = plan_on_store(
+                    fitted,
+                    held,
+                    opened,
+                    made,
+                    target=target,
+                    today=today,
+                    seed=seed,
+                    progress=advance,
+                )
+        if tried is not None:
+            made = with_estimate(made, tried, items or known)
+        with waiting("ordering") as advance:
+            made.save(
+                output,
+                overwrite=overwrite,
+                more=None
+                if real is None
+                else lambda folder: order_gallery(
+                    made, fitted, real, folder / ORDER, progress=advance
+                ),
+            )
+        if real is not None:
+            note(f"{output / ORDER}: {real.source.rows:,} ids, most urgent first")
+        for text in made.record.warnings:
+            note(f"warning: {text}")
+        if not write_json(made.record.model_dump(), json_file):
+            show(made.record, output)

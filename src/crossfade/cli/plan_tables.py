@@ -10,7 +10,7 @@ from rich.text import Text
 
 from crossfade.asking import DEFAULT
 from crossfade.backfill.blend import Blend
-from crossfade.backfill.plan import promises
+from crossfade.backfill.plan import promises, said
 from crossfade.backfill.record import PlanRecord
 from crossfade.cli.output import PlainConsole
 
@@ -52,13 +52,52 @@ def show(made: PlanRecord, output: Path) -> None:
         cells = ["–" if v is None else f"{v:,.0f}" for v in takes.values()]
         cost.add_row(name, *cells)
     console.print(cost)
+    if made.estimate:
+        show_estimate(console, made.estimate)
     for metric, share in made.reach.items():
         if share is None:
             console.print(f"new/new is not reached in {metric}")
+    console.print(f"ask: {said(made)}")
     for line in promises(made):
         console.print(line)
     console.print(Text.assemble((made.recommendation, "bold"), f": {made.reason}"))
     console.print(f"written: {output}")
+
+
+def show_estimate(console: PlainConsole, told: dict[str, Any]) -> None:
+    """An invoice: each number with the interval in which it lies with 95 % confidence."""
+    table = Table(
+        title=f"estimate for {told['items']:,} items, from a trial of {told['trial']['rows']:,}",
+        title_justify="left",
+    )
+    for name in ("step", "items", "hours", "requests", "tokens", "cost"):
+        table.add_column(name, justify="left" if name == "step" else "right")
+    steps = {"forward": told["forward"]}
+    steps |= {f"backfill to the {name}": one for name, one in told["backfill"].items()}
+    for name, one in steps.items():
+        requests = one.get("requests")
+        table.add_row(
+            name.replace("to the full", "in full"),
+            f"{one['items']:,}",
+            _between(one["seconds"], 1 / 3600),
+            "–" if requests is None else f"{requests:,}",
+            _between(one.get("tokens")),
+            _between(one.get("cost")),
+        )
+    console.print(table)
+    console.print(f"storage until it is finished: {told['storage_bytes'] / 1e9:,.2f} GB")
+    for what in told["not_measured"]:
+        console.print(f"not measured: {what}")
+    if told["trial"]["spent"]:
+        console.print(f"spent on the trial: {told['trial']['spent']:.4g}")
+
+
+def _between(value: dict[str, float] | None, scale: float = 1.0) -> str:
+    if value is None:
+        return "–"
+    found = [scale * value[name] for name in ("mean", "low", "high")]
+    mean, low, high = (f"{one:,.0f}" if one >= 1000 else f"{one:.3g}" for one in found)
+    return f"{mean} ({low} to {high})"
 
 
 def worth_showing(made: PlanRecord) -> list[dict[str, Any]]:
@@ -71,7 +110,7 @@ def worth_showing(made: PlanRecord) -> list[dict[str, Any]]:
 
     shown, seen = [], set()
     for candidate in sorted(made.candidates, key=area, reverse=True):
-        way, order, how, _ = key = _key(candidate)
+        way, order, how, *_ = key = _key(candidate)
         # With a budget the choice need not have the largest area of the whole curve.
         wanted = key == _chosen(made) or (order, how) == ("random", Blend())
         if wanted or (way, order) not in seen:
@@ -80,16 +119,17 @@ def worth_showing(made: PlanRecord) -> list[dict[str, Any]]:
     return shown
 
 
-_Key = tuple[str, str, Blend, str]
+_Key = tuple[str, str, Blend, str, float]
 
 
 def _chosen(made: PlanRecord) -> _Key:
-    return made.asking, made.order, made.how, str(made.weights)
+    return made.asking, made.order, made.how, str(made.weights), made.lift
 
 
 def _key(candidate: dict[str, Any]) -> _Key:
     weights = candidate.get("weights", str(DEFAULT))
-    return candidate["asking"], candidate["order"], _how(candidate), weights
+    lift = candidate.get("lift", 1.0)
+    return candidate["asking"], candidate["order"], _how(candidate), weights, lift
 
 
 def _how(candidate: dict[str, Any]) -> Blend:

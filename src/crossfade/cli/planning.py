@@ -10,9 +10,9 @@ from crossfade.asking import Asking
 from crossfade.backfill.blend import Blend
 from crossfade.backfill.simulate import ASKING, BLENDS
 from crossfade.backfill.start import STATES, State
-from crossfade.cli.held import read_list
 from crossfade.errors import BadInput
 from crossfade.files import read_values, split_name
+from crossfade.files.whole import read_column
 
 
 def chosen_blends(blends: list[str] | None, volumes: list[str] | None) -> list[Blend] | None:
@@ -65,7 +65,7 @@ def column(place: str) -> Any:
 
 def numbers(place: str) -> Any:
     """One number per row."""
-    values = read_list(place)
+    values = read_column(place)
     if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
         raise BadInput("holds something that is not a number", where=place)
     return values.astype(np.float64)

@@ -10,7 +10,7 @@ from crossfade.cli.output import PlainConsole
 from crossfade.compatibility import Chain, Compatibility
 from crossfade.compatibility.write import SIGNS
 from crossfade.upgrade import Upgrade
-from crossfade.upgrade.card import validated
+from crossfade.upgrade.card import describe_validation
 
 Scores = dict[str, dict[str, float]]
 STYLES = {
@@ -40,7 +40,7 @@ def cases_table(reached: Scores, closed: Scores | None = None, title: str | None
 
 def validation_table(upgrade: Upgrade) -> Table | str:
     """What the fit reached on its validation rows, and what that is a measure of."""
-    title = validated(upgrade.config_)
+    title = describe_validation(upgrade.config_)
     if not upgrade.validation_:
         return title
     return cases_table(upgrade.validation_, upgrade.closed_form_, title)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crossfade.compatibility.held import Held
+import numpy as np
+
+from crossfade.compatibility.held import Float, Held
 from crossfade.compatibility.verdicts import BASELINE, FEW_QUERIES, Difference, Verdict
+from crossfade.pairs.matching import match, stretches
 from crossfade.retrieval import Measured, Metric
+from crossfade.retrieval.ranking import unit_rows
+from crossfade.solvers.doubts import FEWEST
+from crossfade.spaces import fit_dim
 from crossfade.upgrade import Upgrade
 
 
@@ -19,6 +25,65 @@ def seen_rows(upgrade: Upgrade, held: Held) -> list[str]:
         f"{known.share:.0%} of the queries were among the pairs the upgrade was fitted on: these "
         "numbers flatter it, measure on held-out pairs"
     ]
+
+
+def strange_rows(upgrade: Upgrade, held: Held) -> list[str]:
+    """Rows whose two sides are of different items, or of other models than were fitted on.
+
+    Of fewer rows than a fit wants nothing can be told.
+    """
+    out = _strange(upgrade, "", held.gallery_old, held.gallery_new)
+    if held.query_old is not None and held.query_old is not held.gallery_old:
+        out += _strange(upgrade, " of the queries", held.query_old, held.query_new)
+    return out
+
+
+def _strange(upgrade: Upgrade, whose: str, old: Float, new: Float) -> list[str]:
+    if len(old) < FEWEST:
+        return []
+    looked_at = stretches(len(old))
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in looked_at])
+    old, new = old[rows], new[rows]
+    seen = match(old, new, looked_at)
+    if seen.belongs is False:
+        how = (
+            f"row i of 'new' matches row i{seen.shift:+d} of 'old'"
+            if seen.shift
+            else "they agree no better than shuffled ones"
+        )
+        return [
+            f"row i of 'old' does not belong to row i of 'new'{whose} ({how}): these numbers say "
+            "nothing, give the same items in the same order to both models"
+        ]
+    if not agree_under(upgrade, old, new):
+        return [
+            f"under the upgrade's maps the rows{whose} agree no better than shuffled ones: they "
+            "are of other models than it was fitted on, and these numbers say nothing of it"
+        ]
+    return []
+
+
+def agree_under(upgrade: Upgrade, old: Float, new: Float) -> bool:
+    """Whether B(new) is nearer to its own old vector than to others', beyond chance.
+
+    Measured in deviations of the similarity of a row and another's. A map that knows nothing of
+    these models has none, but for one over the root of the dimensions, and shuffled rows have none
+    but for one over the root of the rows.
+
+    >>> rng = np.random.default_rng(0)
+    >>> new = rng.normal(size=(300, 16)).astype("f4")
+    >>> old = new[:, :8] + 0.3 * rng.normal(size=(300, 8)).astype("f4")
+    >>> upgrade = Upgrade(solver="closed_form").fit(old[:150], new[:150])
+    >>> agree_under(upgrade, old[150:], new[150:]), agree_under(upgrade, old[:149:-1], new[150:])
+    (True, False)
+    """
+    asked = unit_rows(fit_dim(upgrade.backward(new), old.shape[1]))
+    there = unit_rows(fit_dim(upgrade.in_shared_space(old), old.shape[1]))
+    similar = (asked - asked.mean(axis=0)) @ (there - there.mean(axis=0)).T
+    own = np.diag(similar)
+    others = similar[~np.eye(len(own), dtype=bool)]
+    lead = (own.mean() - others.mean()) / max(float(others.std()), 1e-12)
+    return bool(lead > 2 / np.sqrt(old.shape[1]) + 3 / np.sqrt(len(own)))
 
 
 def no_old_queries(held: Held) -> list[str]:

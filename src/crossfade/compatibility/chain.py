@@ -14,9 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from crossfade.compatibility.held import Float
+from crossfade.compatibility.held import Float, Held
+from crossfade.compatibility.write import finite
+from crossfade.distance import Distance
 from crossfade.errors import BadInput
-from crossfade.retrieval import Distance, Relevance, measure
+from crossfade.files.whole import read_vectors
+from crossfade.retrieval import Relevance, measure
+from crossfade.solvers.device import name_device
 from crossfade.spaces import fit_dim, normalized
 from crossfade.upgrade import Upgrade
 
@@ -39,7 +43,7 @@ class Chain:
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
-        return {
+        found: dict[str, Any] = {
             "models": list(self.models),
             "metrics": {
                 name: {
@@ -49,6 +53,7 @@ class Chain:
                 for name, matrix in self.matrices.items()
             },
         }
+        return {name: finite(part) for name, part in found.items()}
 
 
 def evaluate_chain(
@@ -82,6 +87,7 @@ def evaluate_chain(
     for i, upgrade in enumerate(upgrades):
         upgrade.forward_.reads.check_shape(vectors[i], upgrade.backward_.reads)
         upgrade.backward_.reads.check_shape(vectors[i + 1], upgrade.forward_.reads)
+    device = name_device(device)
     rows: list[list[dict[str, float]]] = []
     for t in range(len(vectors)):
         row = [_own(vectors[t], relevance, metrics, distance, device)]
@@ -101,12 +107,47 @@ def evaluate_chain(
             row.insert(0, found.means())
             query = _lowered(upgrades[k], shared)
         rows.append(row)
-    said = [(u.config_.old.model, u.config_.new.model) for u in upgrades]
-    ends = [("", said[0][0]), *((a[1], b[0]) for a, b in pairwise(said)), (said[-1][1], "")]
+    known = [(u.config_.old.model, u.config_.new.model) for u in upgrades]
+    ends = [("", known[0][0]), *((a[1], b[0]) for a, b in pairwise(known)), (known[-1][1], "")]
     names = [one or other or f"model {i}" for i, (one, other) in enumerate(ends, 1)]
     return Chain(
         tuple(names),
         {m: tuple(tuple(entry[m] for entry in row) for row in rows) for m in rows[0][0]},
+    )
+
+
+def continue_chain(
+    first: Upgrade,
+    held: Held,
+    then: Sequence[tuple[Upgrade | str, Float | str]],
+    metrics: Sequence[str] = ("cmc@1", "mAP"),
+    *,
+    distance: Distance = "cosine",
+    device: str = "cpu",
+) -> Chain:
+    """A chain that goes on from `first` and its held-out rows: each further upgrade, or its folder,
+    comes with its new model's vectors of the same rows, or their file; oldest first."""
+    if held.relevance is None or held.own is None:
+        raise BadInput(
+            "a sequence of models is measured on labelled rows that query each other",
+            step="leave --then out, or give labels and no separate queries",
+        )
+    upgrades, vectors = [first], [held.gallery_old, held.gallery_new]
+    for number, (upgrade, source) in enumerate(then, 1):
+        upgrades.append(Upgrade.load(upgrade) if isinstance(upgrade, str) else upgrade)
+        vectors.append(read_vectors(source) if isinstance(source, str) else source)
+        if len(vectors[-1]) != held.gallery:
+            raise BadInput(
+                f"has {len(vectors[-1])} rows for {held.gallery} of the pairs",
+                where=source if isinstance(source, str) else f"further upgrade {number}",
+            )
+    return evaluate_chain(
+        upgrades,
+        vectors,
+        held.relevance,
+        metrics,
+        distance=distance,
+        device=device,
     )
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.retrieval.ranking import Distance, unit_rows
+from crossfade.distance import Distance
+from crossfade.retrieval.ranking import unit_rows
 from crossfade.retrieval.relevance import NONE, SameClass
 
 Float = NDArray[np.float32]
@@ -77,11 +78,11 @@ def check_definition(
             own = relevance.own[part]
             there = np.flatnonzero(own != NONE)
             known[there, own[there]] = False
-        for place, (mask, good) in enumerate(
+        for at, (mask, good) in enumerate(
             ((same & known, closeness >= 0), (~same & known, closeness <= 0))
         ):
-            pairs[place] += np.count_nonzero(mask)
-            holds[place] += np.count_nonzero(mask & good)
+            pairs[at] += np.count_nonzero(mask)
+            holds[at] += np.count_nonzero(mask & good)
     return {
         name: Share(int(h), int(p))
         for name, h, p in zip(("same_class", "different_class"), holds, pairs, strict=True)
@@ -141,7 +142,7 @@ def _scores(sides: Sides, rows: slice, distance: Distance) -> Float:
     """Closeness of some queries to the gallery, comparable between representations."""
     query, gallery = sides[0][rows], sides[1]
     scores = query @ gallery.T
-    if distance == "euclidean":
+    if distance == "l2":
         scores *= 2
         scores -= np.vecdot(query, query)[:, None]
         scores -= np.vecdot(gallery, gallery)[None, :]
@@ -152,7 +153,7 @@ def _pair_scores(
     sides: Sides, i: NDArray[np.int64], j: NDArray[np.int64], distance: Distance
 ) -> Float:
     query, gallery = sides[0][i], sides[1][j]
-    if distance == "euclidean":
+    if distance == "l2":
         gap = query - gallery
         return np.asarray(-np.vecdot(gap, gap))
     return np.asarray(np.vecdot(query, gallery))

@@ -45,6 +45,8 @@ class Held:
     """Each item's class by name; None without labels."""
     gallery_ids: NDArray[Any] | None = None
     """Each item's id in its store; None where they come from none."""
+    notes: tuple[str, ...] = ()
+    """What is worth a note about the rows, such as bad ones that were left out."""
 
     @classmethod
     def of(
@@ -106,6 +108,11 @@ class Held:
             source=source,
             query_classes=classes,
             gallery_classes=theirs_by_name,
+            notes=tuple(
+                f"{one.name}: {one.dropped} bad rows left out"
+                for one in ([pairs] if queries is None else [pairs, queries])
+                if one.dropped
+            ),
         )
 
     @property

@@ -39,15 +39,17 @@ def save_picture(found: Compatibility, path: Path, *, overwrite: bool = True) ->
         colours = [
             meant[found.verdicts[case].word] if case in found.verdicts else PLAIN for case in cases
         ]
-        places = range(len(cases))
+        centres = range(len(cases))
         limit = 100.0 if max(values) > 60 else max(values) * 1.15 + 1
-        panel.barh(places, values, xerr=errors, color=colours, height=0.7, ecolor="#333", capsize=2)
-        for place, value in zip(places, values, strict=True):
+        panel.barh(
+            centres, values, xerr=errors, color=colours, height=0.7, ecolor="#333", capsize=2
+        )
+        for centre, value in zip(centres, values, strict=True):
             # Inside the bar where it fits, else beside it.
             short = value < 0.15 * limit
             panel.text(
                 (value if short else 0.0) + 0.025 * limit,
-                place,
+                centre,
                 f"{value:.1f}",
                 va="center",
                 fontsize=8,
@@ -58,7 +60,7 @@ def save_picture(found: Compatibility, path: Path, *, overwrite: bool = True) ->
                 panel.axvline(means[case][metric], color="#333", linestyle=style, linewidth=1)
         panel.set_title(metric, fontsize=10)
         panel.set_xlim(0, limit)
-        panel.set_yticks(list(places), cases, fontsize=8)
+        panel.set_yticks(list(centres), cases, fontsize=8)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].invert_yaxis()
     figure.legend(

@@ -13,11 +13,11 @@ from crossfade.compatibility.cautions import (
     beyond_gallery,
     no_old_queries,
     seen_rows,
+    strange_rows,
     weak_grounds,
 )
 from crossfade.compatibility.definition import Share, check_definition, sample_definition
 from crossfade.compatibility.held import Float, Held
-from crossfade.compatibility.stability import stability
 from crossfade.compatibility.verdicts import (
     ASKED,
     AT_FIRST,
@@ -28,10 +28,11 @@ from crossfade.compatibility.verdicts import (
     deciding,
     judge,
 )
+from crossfade.compatibility.write import facts, finite, latex, markdown, record, rows
 from crossfade.compatibility.zero_shot import ZeroShot
-from crossfade.errors import BadInput
+from crossfade.distance import Distance
+from crossfade.errors import BadInput, NotCompatible
 from crossfade.retrieval import (
-    Distance,
     Measured,
     Metric,
     Relevance,
@@ -40,8 +41,11 @@ from crossfade.retrieval import (
     neighbours,
 )
 from crossfade.retrieval.metrics import Values
+from crossfade.solvers.device import name_device
 from crossfade.spaces import fit_dim, normalized
 from crossfade.upgrade import Upgrade
+from crossfade.upgrade.description import measure_stability
+from crossfade.upgrade.notebook import render_table
 
 # By where relevance comes from: what is measured, and what of it decides a verdict.
 DEFAULTS = {
@@ -51,6 +55,8 @@ DEFAULTS = {
     "neighbours": (("agreement@1", "agreement@10"), ()),
 }
 RESAMPLES = 2000
+UNJUDGED = "agreement with the new model's own neighbours favours new queries by construction"
+NO_BASELINE = "old/old cannot be measured without the old model's vectors of the queries"
 Progress = Callable[[str, int, int], None]
 
 
@@ -81,10 +87,43 @@ class Compatibility:
         return bool(self.decisive)
 
     @property
+    def why_unjudged(self) -> str:
+        """Why there was nothing to judge by; empty where there was."""
+        if self.judged:
+            return ""
+        return UNJUDGED if self.data["relevance"] == "neighbours" else NO_BASELINE
+
+    @property
     def failed(self) -> tuple[str, ...]:
         """Required cases that are not compatible, or that nothing could judge."""
-        words = ("not compatible", "not judged")
-        return tuple(c for c in self.required if self.verdicts[c].word in words)
+        bad = ("not compatible", "not judged")
+        return tuple(c for c in self.required if self.verdicts[c].word in bad)
+
+    def check(self, where: object = None) -> None:
+        """Raise `NotCompatible` where a required case has failed, with what to do instead."""
+        if not self.failed:
+            return
+        cases = " and ".join(self.failed)
+        if not self.judged:
+            raise NotCompatible(
+                f"{cases} not judged: {self.why_unjudged}",
+                where=where,
+                step=(
+                    "make the pairs with --embed-old; "
+                    if self.data["relevance"] == "lookups"
+                    else "give labels, qrels, or lookups (crossfade pairs, or --queries and "
+                    "--qrels, one item to a query); "
+                )
+                + "--require none shows the numbers alone",
+            )
+        if self.asking in ("both", "blend"):
+            step = (
+                f"ask with both models' queries while both are there ({self.asking}; as a verdict: "
+                f"--require {AT_FIRST[self.asking]}), and fill before new queries are alone"
+            )
+        else:
+            step = "do not serve these queries; ask as today, backfill, or refit"
+        raise NotCompatible(f"{cases}: below old/old with 95 % confidence", where=where, step=step)
 
     @property
     def asking(self) -> Asking | None:
@@ -104,6 +143,28 @@ class Compatibility:
 
     def means(self) -> dict[str, dict[str, float]]:
         return {case: found.means() for case, found in self.cases.items()}
+
+    def record(self) -> dict[str, Any]:
+        """Everything, as `crossfade evaluate --json` writes it."""
+        found: dict[str, Any] = finite(record(self))
+        return found
+
+    def facts(self) -> list[str]:
+        """What is to be said beside the table, a line each."""
+        return facts(self)
+
+    def markdown(self) -> str:
+        """The table and the facts beside it."""
+        return markdown(self)
+
+    def _repr_html_(self) -> str:
+        title = f"{self.data['name']}: in percent, with 95 % intervals over queries"
+        cells = [[case, *means, verdict] for case, means, verdict in rows(self)]
+        return render_table(title, ["Query/Gallery", *self.metrics, "against old/old"], cells)
+
+    def latex(self) -> str:
+        """The table in the form of the paper's."""
+        return latex(self)
 
 
 def sides(upgrade: Upgrade, old: Float | None, new: Float) -> dict[str, Float]:
@@ -191,11 +252,13 @@ def evaluate(
     decisive = deciding(tuple(dict.fromkeys(Metric.named(name).name for name in decisive)))
     if held.query_old is None:
         decisive = ()
+    device = name_device(device)
     gallery = sides(upgrade, held.gallery_old, held.gallery_new)
     same_rows = held.query_old is held.gallery_old
     queries = gallery if same_rows else sides(upgrade, held.query_old, held.query_new)
     groups = _relevances(held, names, queries["new"], gallery["new"], distance)
-    notes = seen_rows(upgrade, held) + beyond_gallery(names, held) + no_old_queries(held)
+    notes = strange_rows(upgrade, held) + seen_rows(upgrade, held)
+    notes += beyond_gallery(names, held) + no_old_queries(held)
     cases = {}
     for case in (c for c in CASES if c.split("/")[0] in queries):
         report = None if progress is None else _named(progress, case)
@@ -236,7 +299,7 @@ def evaluate(
         ci95=ci95,
         verdicts=verdicts,
         definition=shares,
-        stability=stability(upgrade.backward_.map),
+        stability=measure_stability(upgrade.backward_.map),
         zero_shot=None
         if zero_shot is None
         else ZeroShot.of(upgrade, *zero_shot, distance, resamples, seed),

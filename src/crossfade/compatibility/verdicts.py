@@ -81,10 +81,10 @@ class Verdict:
     def word(self) -> Word:
         if not self.metrics:
             return "not judged"
-        words = {found.verdict for found in self.metrics.values()}
-        if "not compatible" in words:
+        verdicts = {found.verdict for found in self.metrics.values()}
+        if "not compatible" in verdicts:
             return "not compatible"
-        return "compatible" if words == {"compatible"} else "inconclusive"
+        return "compatible" if verdicts == {"compatible"} else "inconclusive"
 
     def record(self) -> dict[str, Any]:
         """For JSON: `compatible` is null where it is inconclusive or not judged."""
@@ -125,12 +125,12 @@ def judge(
         values = values[np.isfinite(values[:, 0])]
         means = values.mean(axis=0)
         resampled = resampled_means(values, resamples, seed)
-        for place, case in enumerate(names):
-            ci95[case][metric] = interval(resampled[:, place])
+        for row, case in enumerate(names):
+            ci95[case][metric] = interval(resampled[:, row])
             if BASELINE in names:
                 base = names.index(BASELINE)
                 found[case][metric] = Difference.of(
-                    float(means[place] - means[base]), resampled[:, place] - resampled[:, base]
+                    float(means[row] - means[base]), resampled[:, row] - resampled[:, base]
                 )
     verdicts = {
         case: Verdict({m: found[case][m] for m in decisive if case in names}) for case in JUDGED

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crossfade.compatibility.table import Compatibility
 from crossfade.compatibility.verdicts import ASKED, AT_FIRST
 
+if TYPE_CHECKING:
+    from crossfade.compatibility.table import Compatibility
+
 SIGNS = {"compatible": "✓", "not compatible": "✗", "inconclusive": "?", "not judged": "–"}
-UNJUDGED = "agreement with the new model's own neighbours favours new queries by construction"
-NO_BASELINE = "old/old cannot be measured without the old model's vectors of the queries"
-
-
-def unjudged(found: Compatibility) -> str:
-    """Why nothing was judged."""
-    return UNJUDGED if found.data["relevance"] == "neighbours" else NO_BASELINE
 
 
 def record(found: Compatibility) -> dict[str, Any]:
@@ -132,13 +127,13 @@ def facts(found: Compatibility) -> list[str]:
         + (", each query left out of its own gallery" if data["leave_one_out"] else "")
     ]
     if not found.judged:
-        out.append(f"not judged: {unjudged(found)}")
+        out.append(f"not judged: {found.why_unjudged}")
     else:
         out.append(first_minute(found))
     if data["queries_with_nothing_relevant"]:
         out.append(f"{data['queries_with_nothing_relevant']:,} queries have nothing relevant")
     for case, shares in found.definition.items():
-        said = []
+        holding = []
         for name, share in shares.items():
             value = share.record()["share"]
             if value is not None:
@@ -147,8 +142,8 @@ def facts(found: Compatibility) -> list[str]:
                     if share.sampled
                     else ""
                 )
-                said.append(f"{value:.1f}{half} % of {name.replace('_', '-')} pairs")
-        out.append(f"Definition 3.1, {case}: holds for {' and '.join(said)}")
+                holding.append(f"{value:.1f}{half} % of {name.replace('_', '-')} pairs")
+        out.append(f"Definition 3.1, {case}: holds for {' and '.join(holding)}")
     if found.stability:
         names = ("singular_values", "column_angles_degrees")
         singular, angles = (found.stability[k] for k in names)
@@ -170,12 +165,12 @@ def facts(found: Compatibility) -> list[str]:
 
 def first_minute(found: Compatibility) -> str:
     """Which ways of asking an untouched index do, and which to take."""
-    words = ", ".join(
+    ways = ", ".join(
         f"`{way}` {found.verdicts[case].word}"
         for way, case in AT_FIRST.items()
         if case in found.verdicts
     )
-    return f"asked on the untouched index: {words}; ask `{found.asking}`"
+    return f"asked on the untouched index: {ways}; ask `{found.asking}`"
 
 
 def _latex_text(text: str) -> str:

@@ -9,11 +9,21 @@ import numpy as np
 
 from crossfade.compatibility.bootstrap import interval, resampled_means
 from crossfade.compatibility.held import Float
-from crossfade.retrieval import Distance, Relevance, measure
+from crossfade.distance import Distance
+from crossfade.files.whole import read_column, read_vectors
+from crossfade.pairs import Pairs
+from crossfade.retrieval import Relevance, SameClass, measure
 from crossfade.spaces import normalized
 from crossfade.upgrade import Upgrade
 
 METRICS = ("cmc@1", "mAP")
+
+
+def read_task(vectors: str, labels: str) -> tuple[Float, SameClass]:
+    """New vectors of another task and who is relevant to whom among them, from files."""
+    new = read_vectors(vectors)
+    pairs = Pairs.from_arrays(new, new, read_column(labels), name=vectors)
+    return pairs.new, SameClass.among(np.asarray(pairs.labels))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from crossfade.files.guards import file_size, reading
 _TABLE = re.compile(r"(.*?\.(?:parquet|csv)):(.+)", re.I)
 
 
-def read_log(place: str | Path, most: int, seed: int = 0) -> tuple[list[str], int]:
+def read_log(source: str | Path, most: int, seed: int = 0) -> tuple[list[str], int]:
     """At most so many of the distinct queries by chance, and how many distinct ones there are.
 
     >>> import tempfile
@@ -29,7 +29,7 @@ def read_log(place: str | Path, most: int, seed: int = 0) -> tuple[list[str], in
     seen: set[int] = set()
     # The queries of the smallest random numbers, whatever their number turns out to be.
     kept: list[tuple[float, int, str]] = []
-    for text in _texts(str(place)):
+    for text in _texts(str(source)):
         text = text.strip()
         if not text or hash(text) in seen:
             continue
@@ -40,17 +40,17 @@ def read_log(place: str | Path, most: int, seed: int = 0) -> tuple[list[str], in
         else:
             heapq.heappushpop(kept, entry)
     if not seen:
-        raise BadInput("holds no queries", where=place, step="give one text per line")
+        raise BadInput("holds no queries", where=source, step="give one text per line")
     return [text for _, _, text in sorted(kept, key=lambda one: -one[1])], len(seen)
 
 
-def _texts(place: str) -> Iterator[str]:
-    named = _TABLE.fullmatch(place)
-    path = Path(named[1] if named else place)
+def _texts(source: str) -> Iterator[str]:
+    named = _TABLE.fullmatch(source)
+    path = Path(named[1] if named else source)
     file_size(path)
     kind = path.suffix.lower()
     if kind in (".parquet", ".csv") and named is None:
-        raise BadInput("which column?", where=place, step=f"name it as {place}:COLUMN")
+        raise BadInput("which column?", where=source, step=f"name it as {source}:COLUMN")
     with reading(path):
         if named is None:
             yield from _lines(path)

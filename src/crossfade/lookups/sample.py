@@ -5,46 +5,35 @@ Nothing is written to the store, and the file is there in whole at the end or no
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from crossfade.embedders import (
-    CallableEmbedder,
-    Embedder,
-    Endpoint,
-    VectorFile,
-    embed_checked,
-    open_embedder,
-)
-from crossfade.errors import BadInput, BudgetSpent, EmbedderError
+from crossfade.embedders import open_embedder
+from crossfade.errors import BadInput, BudgetSpent
 from crossfade.files import refuse_existing
 from crossfade.files.atomic import check_parent
+from crossfade.lookups.covering import covering_ids, pool_size
 from crossfade.lookups.file import HELD, ITEMS, LOOKUP_NEW, LOOKUP_OLD, check_kind, write_parts
 from crossfade.lookups.log import read_log
+from crossfade.lookups.models import AskedModel, Model
+from crossfade.lookups.rows import Columns, Part, RowReader
 from crossfade.lookups.spool import Spool
 from crossfade.lookups.text import lookup_of
 from crossfade.pairs.files import LOG
 from crossfade.retrieval.ranking import unit_rows
 from crossfade.solvers.doubts import FEWEST
 from crossfade.stores import Description, Id, Store, open_store
-from crossfade.stores.rows import id_list, matrix, unusable
 from crossfade.stores.sampling import draw_ids
 
 ROWS, HELD_ROWS, LOOKUPS = 5000, 2000, 500
-Float = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
-Model = str | Embedder | Callable[[list[str]], Any]
-"""What `open_embedder` takes, an open embedder, or a function of a list of texts."""
-# A model is asked for so many items at a time: its memory may be small.
-_ASKED = 256
+Sampling = Literal["random", "covering"]
+SAMPLING: tuple[Sampling, ...] = get_args(Sampling)
 # Rows drawn beyond those wanted, for some have no text or no vector.
 _SPARE = 10, 100
 # Texts that tell whether the old model is the one that made the stored vectors.
@@ -83,6 +72,7 @@ def sample_pairs(
     rows: int = ROWS,
     held: int = HELD_ROWS,
     lookups: int = LOOKUPS,
+    sampling: Sampling = "random",
     id: str | None = None,
     vector: str | None = None,
     seed: int = 0,
@@ -96,6 +86,10 @@ def sample_pairs(
     first sentence of its `source`. `embed_old` makes the old vectors of lookups; without it today's
     search cannot be compared with. `queries` is a log, embedded by both models and learned from
     like the rows. In a store with fewer rows all are taken, in the same proportion.
+
+    With `sampling="covering"` the pairs are chosen to cover the store: of ten times as many random
+    rows each is the one farthest from all before it (`crossfade.lookups.covering`). What is held
+    stays a random sample: intervals are true of nothing else.
 
     >>> import lance, pyarrow as pa, tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -117,6 +111,8 @@ def sample_pairs(
     for name, value, least in (("rows", rows, 1), ("held", held, 1), ("lookups", lookups, 0)):
         if value < least:
             raise BadInput(f"{name} is {value}", step=f"give {least} or more")
+    if sampling not in SAMPLING:
+        raise BadInput(f"there is no sampling {sampling!r}", step=f"use {' or '.join(SAMPLING)}")
     if queries is not None and labels is not None:
         raise BadInput("queries of a log have no labels", step="leave --labels out, or --queries")
     if queries is not None and embed_old is None:
@@ -126,14 +122,34 @@ def sample_pairs(
             store = open_store(store, id=id, vector=vector)
             stack.callback(store.close)
         found = store.describe()
-        new = _Asked(_embedder(embed, "new"))
-        old = None if embed_old is None else _Asked(_embedder(embed_old, "old"), found.dim)
+        new = AskedModel(open_embedder(embed))
+        old = None if embed_old is None else AskedModel(open_embedder(embed_old), found.dim)
         _check(store, found, path, new, old, (source, title, labels), lookups)
         log, distinct = ([], 0) if queries is None else read_log(queries, rows, seed)
-        run = _Run(store, path, new, old, _Columns(source, title, labels), lookups, stack)
+        run = _Run(store, path, new, old, Columns(source, title, labels), lookups, stack)
         try:
-            run.rows(_drawn(store, found, new, rows + held, seed, progress), rows, held, progress)
-            run.queries(log, progress)
+            drawn = _with_spare(rows + held)
+            if sampling == "covering":
+                drawn = _with_spare(held) + pool_size(_with_spare(rows), found.dim)
+            ids = _drawn(store, found, new, drawn, seed, progress)
+            usable = min(rows + held, len(ids))
+            # A store with fewer rows is divided in the same proportion.
+            to_hold = max(1, round(usable * held / (rows + held)))
+            run.check_old_model(ids)
+            run.expect(usable, progress)
+            rest = run.take(ids, to_hold, held=True)
+            if sampling == "covering":
+                rest = covering_ids(
+                    store,
+                    rest,
+                    _with_spare(rows),
+                    progress=None
+                    if progress is None
+                    else lambda n, of: progress("covering", n, of),
+                )
+            run.take(rest, usable - len(run.held_ids), held=False)
+            run.check_enough()
+            run.queries(log)
         except BudgetSpent as spent:
             raise BadInput(
                 f"{spent.cause}; nothing is written",
@@ -163,21 +179,12 @@ def sample_pairs(
         )
 
 
-def _embedder(given: Model, side: str) -> Embedder:
-    if isinstance(given, str):
-        return open_embedder(given)
-    if not hasattr(given, "embed") and callable(given):
-        return CallableEmbedder(given, getattr(given, "__name__", f"the {side} model"))
-    made: Any = given
-    return made  # type: ignore[no-any-return]
-
-
 def _check(
     store: Store,
     found: Description,
     path: Path,
-    new: _Asked,
-    old: _Asked | None,
+    new: AskedModel,
+    old: AskedModel | None,
     columns: tuple[str | None, ...],
     lookups: int,
 ) -> None:
@@ -216,16 +223,15 @@ def _check(
 def _drawn(
     store: Store,
     found: Description,
-    new: _Asked,
+    new: AskedModel,
     wanted: int,
     seed: int,
     progress: Progress | None,
 ) -> list[Id]:
-    share, more = _SPARE
-    file = new.embedder if isinstance(new.embedder, VectorFile) else None
+    file = new.embedder if new.embedder.prepared else None
     ids = draw_ids(
         store,
-        wanted + wanted // share + more,
+        wanted,
         seed,
         among=None if file is None else file.has,
         progress=None if progress is None else lambda n: progress("drawing", n, found.rows),
@@ -235,63 +241,9 @@ def _drawn(
     return ids
 
 
-class _Asked:
-    """An embedder, asked for a bounded number of texts at a time, whose dimension stays one."""
-
-    def __init__(self, embedder: Embedder, dim: int | None = None) -> None:
-        self.embedder, self.name = embedder, embedder.name
-        self.needs_source = embedder.needs_source
-        self._dim, self._stored = dim, dim is not None
-        self.size = _ASKED
-        if isinstance(embedder, Endpoint):
-            # One request at a time.
-            self.size = embedder.settings.batch_size
-
-    @property
-    def spent(self) -> float:
-        return self.embedder.spend.spent if isinstance(self.embedder, Endpoint) else 0.0
-
-    def __call__(self, ids: Sequence[Id], texts: Sequence[str]) -> Float:
-        found = embed_checked(self.embedder, ids, texts if self.needs_source else None, None)
-        if self._dim is None:
-            self._dim = found.shape[1]
-        if len(ids) and found.shape[1] != self._dim:
-            whose = "the store's vectors have" if self._stored else "those before it have"
-            raise EmbedderError(
-                f"answers with vectors of {found.shape[1]} dimensions where {whose} {self._dim}",
-                where=self.name,
-                step="make sure that it is the model that filled the store"
-                if self._stored
-                else "make sure that it is one model",
-            )
-        return found
-
-
-@dataclass(frozen=True)
-class _Columns:
-    source: str | None
-    title: str | None
-    labels: str | None
-
-    def read(self, store: Store) -> list[str]:
-        named = (store.vector, self.source, self.title, self.labels)
-        return list(dict.fromkeys(name for name in named if name is not None))
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """Rows that can be used, as they were read."""
-
-    ids: list[Id]
-    old: Float
-    texts: list[str]
-    titles: list[Any]
-    labels: list[Any]
-
-    def cut(self, rows: slice) -> _Part:
-        return _Part(
-            self.ids[rows], self.old[rows], self.texts[rows], self.titles[rows], self.labels[rows]
-        )
+def _with_spare(wanted: int) -> int:
+    share, more = _SPARE
+    return wanted + wanted // share + more
 
 
 class _Run:
@@ -301,14 +253,14 @@ class _Run:
         self,
         store: Store,
         path: Path,
-        new: _Asked,
-        old: _Asked | None,
-        columns: _Columns,
+        new: AskedModel,
+        old: AskedModel | None,
+        columns: Columns,
         lookups: int,
         stack: ExitStack,
     ) -> None:
         self.store, self.new, self.old = store, new, old
-        self.columns, self.wanted_lookups = columns, lookups
+        self.reader, self.wanted_lookups = RowReader(store, columns), lookups
         self.spools = {}
         for name in ("old", "new", *HELD, LOOKUP_OLD, LOOKUP_NEW, *LOG):
             self.spools[name] = Spool(path.resolve().parent)
@@ -319,42 +271,34 @@ class _Run:
         self.held_labels: list[Any] = []
         self.lookups: list[tuple[str, int]] = []
         """Each lookup's text, and the number of the held row that it wants."""
-        self.left_out = dict.fromkeys(
-            (
-                "gone since they were drawn",
-                "without a usable vector",
-                "without text",
-                "without a label",
-                "with the same text as another",
-                "too short for a lookup",
-                "with the same lookup as another",
-            ),
-            0,
+        self._in_vain = dict.fromkeys(
+            ("too short for a lookup", "with the same lookup as another"), 0
         )
-        self._texts: set[bytes] = set()
         self._asked: set[str] = set()
         self._done = self._total = 0
+        self._progress: Progress | None = None
 
-    def rows(self, ids: list[Id], rows: int, held: int, progress: Progress | None) -> None:
-        """Read, check and embed: what is held first, then the pairs."""
-        usable = min(rows + held, len(ids))
-        # A store with fewer rows is divided in the same proportion.
-        held = max(1, round(usable * held / (rows + held)))
-        self._total = usable + self.wanted_lookups
-        for first in range(0, len(ids), self.new.size):
-            part = self._read(ids[first : first + self.new.size])
-            part = part.cut(slice(0, usable - len(self.held_ids) - len(self.ids)))
-            if self.old is not None and not self.held_ids and self.columns.source is not None:
-                self._check_old_model(part)
-            to_hold = held - len(self.held_ids)
-            self._add(part.cut(slice(0, to_hold)), held=True)
-            self._add(part.cut(slice(to_hold, None)), held=False)
-            self._tell(progress, len(part.ids))
-            if len(self.held_ids) + len(self.ids) == usable:
-                break
-        self._check_enough()
+    @property
+    def left_out(self) -> dict[str, int]:
+        return self.reader.left_out | self._in_vain
 
-    def queries(self, log: list[str], progress: Progress | None) -> None:
+    def expect(self, rows: int, progress: Progress | None) -> None:
+        """How many rows will be taken, and who is told."""
+        self._total, self._progress = rows + self.wanted_lookups, progress
+
+    def take(self, ids: list[Id], wanted: int, *, held: bool) -> list[Id]:
+        """Read, check and embed so many rows, from the first; gives the ids that are left."""
+        into, at = self.held_ids if held else self.ids, 0
+        while len(into) < wanted and at < len(ids):
+            # Never more than are wanted: what is left is for others to choose from.
+            step = min(self.new.size, wanted - len(into))
+            part = self.reader.read(ids[at : at + step])
+            at += step
+            self._add(part, held=held)
+            self._tell(len(part.ids))
+        return ids[at:]
+
+    def queries(self, log: list[str]) -> None:
         """Embed the lookups, and what was logged."""
         self._total += len(log) - (self.wanted_lookups - len(self.lookups))
         texts = [text for text, _ in self.lookups]
@@ -365,7 +309,7 @@ class _Run:
                 for first in range(0, len(some), model.size):
                     asked = some[first : first + model.size]
                     self.spools[name].add(model(asked, asked))
-                    self._tell(progress, len(asked) if model is self.new else 0)
+                    self._tell(len(asked) if model is self.new else 0)
 
     def notes(self, wanted: int, distinct: int) -> list[str]:
         """What was asked for and is not there."""
@@ -385,50 +329,7 @@ class _Run:
             out.append(f"of {distinct:,} distinct queries of the log {logged:,} by chance")
         return out
 
-    def _read(self, ids: list[Id]) -> _Part:
-        """The rows that can be used of these; the others are counted."""
-        read = self.store.read(ids, self.columns.read(self.store))
-        old = matrix(read[self.store.vector])
-        count = len(read)
-        texts, titles, labels = (
-            self._values(read, name)
-            for name in (self.columns.source, self.columns.title, self.columns.labels)
-        )
-        self.left_out["gone since they were drawn"] += len(ids) - count
-        good = []
-        for row, bad in enumerate(unusable(read[self.store.vector], old).tolist()):
-            why = "without a usable vector" if bad else self._why_not(texts[row], labels[row])
-            if why is None:
-                good.append(row)
-            else:
-                self.left_out[why] += 1
-        keys = id_list(read[self.store.id])
-        return _Part(
-            [keys[row] for row in good],
-            old[good],
-            [texts[row] for row in good],
-            [titles[row] for row in good],
-            [labels[row] for row in good],
-        )
-
-    def _values(self, read: pa.RecordBatch, name: str | None) -> list[Any]:
-        return [None] * len(read) if name is None else list(read[name].to_pylist())
-
-    def _why_not(self, text: Any, label: Any) -> str | None:
-        if self.columns.labels is not None and label is None:
-            return "without a label"
-        if self.columns.source is None:
-            return None
-        if not isinstance(text, str) or not text.strip():
-            return "without text"
-        # Equal texts have equal vectors: one on either side of the split would be seen by the fit.
-        print_ = hashlib.blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=16)
-        if print_.digest() in self._texts:
-            return "with the same text as another"
-        self._texts.add(print_.digest())
-        return None
-
-    def _add(self, part: _Part, *, held: bool) -> None:
+    def _add(self, part: Part, *, held: bool) -> None:
         if not part.ids:
             return
         new = self.new(part.ids, part.texts)
@@ -444,43 +345,45 @@ class _Run:
         self.spools[names[0]].add(part.old)
         self.spools[names[1]].add(new)
         if held:
-            for place, (text, title) in enumerate(zip(part.texts, part.titles, strict=True)):
-                self._make_lookup(text, title, len(self.held_ids) + place)
+            for at, (text, title) in enumerate(zip(part.texts, part.titles, strict=True)):
+                self._make_lookup(text, title, len(self.held_ids) + at)
         (self.held_ids if held else self.ids).extend(part.ids)
         (self.held_labels if held else self.labels).extend(part.labels)
 
     def _make_lookup(self, text: str, title: Any, item: int) -> None:
         if len(self.lookups) >= self.wanted_lookups:
             return
-        if self.columns.title is not None:
+        if self.reader.columns.title is not None:
             query = title.strip() if isinstance(title, str) and title.strip() else None
         else:
             query = lookup_of(text)
         if query is None:
-            self.left_out["too short for a lookup"] += 1
+            self._in_vain["too short for a lookup"] += 1
         elif query in self._asked:
             # It cannot mean both.
-            self.left_out["with the same lookup as another"] += 1
+            self._in_vain["with the same lookup as another"] += 1
         else:
             self._asked.add(query)
             self.lookups.append((query, item))
 
-    def _check_old_model(self, part: _Part) -> None:
+    def check_old_model(self, ids: list[Id]) -> None:
         """Raise unless the old model finds its own rows: else old/old would be no baseline."""
-        some = part.cut(slice(0, min(_KNOWN, self.old.size if self.old else 0)))
-        if self.old is None or len(some.ids) < 2:
+        if self.old is None or self.reader.columns.source is None:
             return
-        scores = unit_rows(self.old(some.ids, some.texts)) @ unit_rows(some.old).T
+        keys, old, texts = self.reader.known(ids[: min(_KNOWN, self.old.size)])
+        if len(keys) < 2:
+            return
+        scores = unit_rows(self.old(keys, texts)) @ unit_rows(old).T
         right = int((np.diag(scores) >= scores.max(axis=1) - _SAME).sum())
-        if 2 * right < len(some.ids):
+        if 2 * right < len(keys):
             raise BadInput(
-                f"of {len(some.ids)} texts {right} are nearest to their own stored vector: this is "
+                f"of {len(keys)} texts {right} are nearest to their own stored vector: this is "
                 "not the model that filled the store, or not its text",
                 where=self.old.name,
                 step="give that model as --embed-old, or leave it out",
             )
 
-    def _check_enough(self) -> None:
+    def check_enough(self) -> None:
         said = ", ".join(f"{count:,} {why}" for why, count in self.left_out.items() if count)
         if len(self.ids) < FEWEST:
             raise BadInput(
@@ -496,7 +399,7 @@ class _Run:
                 step="name a column of titles with --title, or --lookups 0",
             )
 
-    def _tell(self, progress: Progress | None, count: int) -> None:
+    def _tell(self, count: int) -> None:
         self._done += count
-        if progress is not None:
-            progress("embedding", self._done, self._total)
+        if self._progress is not None:
+            self._progress("embedding", self._done, self._total)

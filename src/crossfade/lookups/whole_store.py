@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from crossfade.asking import Both
 from crossfade.cases import CASES, case_vectors
-from crossfade.compatibility.cautions import no_old_queries, weak_grounds
+from crossfade.compatibility.cautions import no_old_queries, strange_rows, weak_grounds
 from crossfade.compatibility.held import Held
 from crossfade.compatibility.table import RESAMPLES, Compatibility, asked_vectors, sides
 from crossfade.compatibility.verdicts import ASKED, judge
+from crossfade.distance import Distance
 from crossfade.errors import BadInput
-from crossfade.retrieval import Distance, Measured, Metric
+from crossfade.retrieval import Measured, Metric
 from crossfade.retrieval.ranking import Ranked, comparable
 from crossfade.stores import Store
 from crossfade.stores.rows import id_list, matrix, unusable
@@ -30,13 +31,12 @@ from crossfade.upgrade import Upgrade
 
 STORED = ("old", "F(old)")
 """What can be had of every row."""
-DISTANCES: dict[str, Distance] = {"cosine": "cosine", "dot": "dot", "l2": "euclidean"}
 Float = NDArray[np.float32]
 _SCORE_BYTES = 64 << 20
 _MOST, _FEWEST = 10_000, 256
 # In lengths of query and item: what float32 products of the same vectors differ by from one batch
 # to another. Ties are the wanted item's loss, as everywhere.
-_ROUND_OFF = 1e-6
+ROUND_OFF = 1e-6
 _MANY_SEEN = 0.1
 
 
@@ -56,7 +56,7 @@ def evaluate_on_store(
     from `read_held`: its lookups name the rows they want by id. A wanted row that has gone or
     changed since is left out, and said so.
     """
-    wanted = _Wanted.of(upgrade, held, store)
+    wanted = Wanted.of(upgrade, held, store)
     names = [name for name in sample.metrics if Metric.named(name).kind != "agreement"]
     if not names:
         raise BadInput(
@@ -77,13 +77,13 @@ def evaluate_on_store(
     }
     ahead = {case: np.zeros(held.queries, np.int64) for case in cases}
     total, rows = store.describe().rows, 0
-    for ids, old in _stream(store, held.queries):
+    for ids, old in stream_rows(store, held.queries):
         gallery = _stored(upgrade, old)
         own = wanted.places(ids)
         for case in cases:
             scores, slack = _scores(case, queries, gallery, sample.distance, both)
             bar, bar_slack = bars[case]
-            passed = scores >= (bar - _ROUND_OFF * np.maximum(bar_slack, slack))[:, None]
+            passed = scores >= (bar - ROUND_OFF * np.maximum(bar_slack, slack))[:, None]
             asking = np.flatnonzero(own >= 0)
             passed[asking, own[asking]] = False
             ahead[case] += passed.sum(axis=1)
@@ -118,6 +118,7 @@ def evaluate_on_store(
         definition={},
         per_class={},
         warnings=[
+            *strange_rows(upgrade, held),
             *no_old_queries(held),
             *_cautions(upgrade, store, sample.distance, rows, wanted),
             *weak_grounds(measured, decisive, verdicts, better),
@@ -127,7 +128,7 @@ def evaluate_on_store(
 
 
 @dataclass(frozen=True, eq=False)
-class _Wanted:
+class Wanted:
     """The rows that lookups want, as they are in the store now."""
 
     ids: list[Any]
@@ -137,7 +138,7 @@ class _Wanted:
     """The row of each lookup; of a row that is gone what it was."""
 
     @classmethod
-    def of(cls, upgrade: Upgrade, held: Held, store: Store) -> _Wanted:
+    def of(cls, upgrade: Upgrade, held: Held, store: Store) -> Wanted:
         if held.source != "lookups" or held.gallery_ids is None or held.relevance is None:
             raise BadInput(
                 "has no lookups, whose rows could be found in a store",
@@ -179,14 +180,14 @@ class _Wanted:
 
 def _same(now: Float, was: Float) -> bool:
     """Whether a vector is the one it was; a store may give it to the last bit but one."""
-    return float(np.abs(now - was).max()) <= _ROUND_OFF * float(np.abs(was).max())
+    return float(np.abs(now - was).max()) <= ROUND_OFF * float(np.abs(was).max())
 
 
 def _stored(upgrade: Upgrade, old: Float) -> dict[str, Float]:
     return {"old": upgrade.as_stored(old), "F(old)": upgrade.forward(old)}
 
 
-def _stream(store: Store, queries: int) -> Iterator[tuple[list[Any], Float]]:
+def stream_rows(store: Store, queries: int) -> Iterator[tuple[list[Any], Float]]:
     """Ids and usable old vectors, as many at a time as leave the scores in bounded memory."""
     size = max(_FEWEST, min(_MOST, _SCORE_BYTES // (4 * max(1, queries))))
     for rows in store.stream([store.vector], size=size):
@@ -209,8 +210,7 @@ def _scores(
     """Scores of all queries and rows, or of each query and its `own` row; and what of them is
     round-off: the longest that a product of each query can be."""
     if case == "both/old" and both is not None:
-        asked = both.as_old(rows=gallery["old"])
-        q, g = asked.queries, asked.items
+        q, g = both.as_old().queries, both.rows_old(gallery["old"])
     else:
         vectors = (
             asked_vectors(case, queries, gallery, distance)[0]
@@ -225,16 +225,16 @@ def _scores(
 
 
 def _cautions(
-    upgrade: Upgrade, store: Store, distance: Distance, rows: int, wanted: _Wanted
+    upgrade: Upgrade, store: Store, distance: Distance, rows: int, wanted: Wanted
 ) -> list[str]:
     out = []
     lost = int((~wanted.there).sum())
     if lost:
         out.append(f"{lost:,} lookups are left out: their rows have gone or changed since")
-    if DISTANCES[store.metric] != distance:
+    if store.distance != distance:
         out.append(
-            f"the store compares by {store.metric}, and this was measured by {distance}: use "
-            f"--distance {DISTANCES[store.metric]}"
+            f"the store compares by {store.distance}, and this was measured by {distance}: use "
+            f"--distance {store.distance}"
         )
     seen = min(1.0, upgrade.config_.fit["rows"] / max(1, rows))
     if seen > _MANY_SEEN:

@@ -1,41 +1,41 @@
 """The third step: new vectors for items in the plan's order, blended with F(old) as the plan says.
 
-A batch is read, embedded and written; a row that changed in between is not written, and its turn
-comes again. After a kill at most one batch is embedded a second time. Where rows stand is in the
-rows themselves, so a resumed run asks the store, not a counter.
+A batch is read, embedded and written, piece by piece as vectors come; a row that changed in between
+is not written, and its turn comes again. After a kill at most what was not written yet is embedded
+a second time. Where rows stand is in the rows themselves, so a resumed run asks the store, not a
+counter.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from crossfade.backfill.plan import Plan
-from crossfade.embedders import Embedder, Endpoint, VectorFile, embed_checked
-from crossfade.errors import BadInput, BudgetSpent, CrossfadeError
+from crossfade.embedders import BaseEmbedder, embed_parts_checked
+from crossfade.errors import BudgetSpent
 from crossfade.journal.columns import FILLED, HASH_LENGTH, STATE, VECTOR, count_states
 from crossfade.journal.journal import Journal, save_journal
 from crossfade.journal.space import SharedColumn
-from crossfade.migration.batch import Batch
+from crossfade.migration.batch import Batch, differ
 from crossfade.migration.forward import Progress, Stop, parts
-from crossfade.migration.order import placed, places_of
-from crossfade.migration.preparing import Wanted
-from crossfade.migration.resting import Resting
+from crossfade.migration.order import find_places, late_rows, placed
+from crossfade.migration.preparation import Prepared, Wanted
+from crossfade.migration.throttle import Throttle
+from crossfade.remote import to_path
 from crossfade.stores import Id, Store
 from crossfade.upgrade import Upgrade
 
-# A model is asked for fewer items at a time than a store writes: its memory may be small.
-ASKED = 256
-# What a slow model has made by then is written: a kill costs no more than that.
+# After so long rows are read again before a slow model goes on with them: they may have changed.
 _SECONDS = 5.0
 Placed = tuple[Id, int]
 _ATTEMPTS = 5
+_KNOWN = 1_000_000
 
 
 @dataclass
@@ -60,37 +60,31 @@ class Filled:
 def fill(
     store: Store,
     upgrade: Upgrade,
-    journal: Journal,
-    embedder: Embedder,
+    prepared: Prepared,
+    embedder: BaseEmbedder,
     wanted: Wanted,
     *,
-    known: VectorFile | None = None,
+    known: BaseEmbedder | None = None,
     progress: Progress | None = None,
     stop: Stop = lambda: False,
 ) -> tuple[Journal, Filled]:
     """Backfill until the planned share, the number of items, the budget or `stop` says enough."""
-    task = journal.backfill
-    if task is None:
-        raise BadInput("nothing is prepared", where=store.name)
-    begin = time.monotonic()
-    journal = save_journal(
-        store,
-        journal.after(
-            f"backfill to {task.target:.0%} with {task.embedder}, order {task.order}, "
-            f"a = {task.blend}",
-            stage="backfilling",
-            verified=None,
-        ),
-    )
+    task, begin = prepared.task, time.monotonic()
+    journal = save_journal(store, begun(prepared))
     done = Filled(rows=store.describe().rows, filled=count_states(store)[FILLED])
     goal = task.goal(done.rows)
-    run = _Run(store, upgrade, journal, done, wanted, goal, progress, stop)
-    order = Path(task.order_file)
+    run = Run(store, upgrade, prepared, journal, done, wanted, goal, progress, stop)
+    order = to_path(task.order_file)
     if known is not None:
-        held = places_of(order, list(_known_ids(store, known)), task.order_rows)
-        run.all_of(known, iter(held.items()), free=True)
-    with run.keeping(embedder):
-        run.all_of(embedder, _in_order(store, order, task.order_rows), free=False)
+        # Each look through the order is for many of them, and all at once would be too many.
+        for some in parts(_known_ids(store, known), _KNOWN):
+            held = find_places(order, list(some), task.order_rows)
+            if not run.all_of(known, iter(held.items()), free=True):
+                break
+    # A kill must not forget what was spent: it is written down before it is.
+    with embedder.keeping_spend(journal.spent, run.keep_spent):
+        if run.all_of(embedder, placed(order), free=False):
+            run.all_of(embedder, late_rows(store, order, task.order_rows), free=False)
     done.seconds = time.monotonic() - begin
     short = done.filled < goal
     ended = "every row of the order is done" if short else f"the share of {task.target:.0%}"
@@ -105,13 +99,24 @@ def fill(
     return save_journal(store, journal), done
 
 
-class _Run:
+def begun(prepared: Prepared) -> Journal:
+    """The journal as it is written before the first row is filled."""
+    task = prepared.task
+    return prepared.journal.after(
+        f"backfill to {task.target:.0%} with {task.embedder}, order {task.order}, a = {task.blend}",
+        stage="backfilling",
+        verified=None,
+    )
+
+
+class Run:
     """The loop, and what it may still do."""
 
     def __init__(
         self,
         store: Store,
         upgrade: Upgrade,
+        prepared: Prepared,
         journal: Journal,
         done: Filled,
         wanted: Wanted,
@@ -123,56 +128,47 @@ class _Run:
         self.done, self.wanted, self.goal = done, wanted, goal
         self.progress, self.stop = progress, stop
         self.ours = journal.upgrade[:HASH_LENGTH]
-        self.column = SharedColumn.of(upgrade, journal.space)
-        task = journal.backfill
-        if task is None:
-            raise BadInput("nothing is prepared", where=store.name)
-        self.plan, self.rows_in_order = Plan.load(Path(task.plan_folder)), task.order_rows
+        self.column = SharedColumn.of(upgrade, journal.space, journal.lift)
+        self.plan, self.rows_in_order = prepared.plan, prepared.task.order_rows
         self.text = wanted.source or journal.source
         named = [] if self.text in (None, journal.source) else [str(self.text)]
         self.columns = [*Batch.columns(store, journal.source), *named]
         self.first = done.filled
         self.why = ""
-        self.resting = Resting(wanted.processors)
+        self.cut = False
+        """Whether rows were left out because no more may be filled."""
+        self.resting = Throttle(wanted.processors)
+        self.announce: Callable[[int], object] = lambda rows: None
+        """Told how many rows are to be filled before they are written; may refuse by raising."""
 
-    @contextmanager
-    def keeping(self, embedder: Embedder) -> Iterator[None]:
-        """Write down what is spent before it is: a kill must not forget it."""
-        if not isinstance(embedder, Endpoint):
-            yield
-            return
+    def keep_spent(self, spent: float) -> None:
+        self.journal = save_journal(self.store, self.journal.after(spent=spent))
 
-        def keep(spent: float) -> None:
-            self.journal = save_journal(self.store, self.journal.after(spent=spent))
+    def all_of(self, embedder: BaseEmbedder, ids: Iterator[Placed], *, free: bool) -> bool:
+        """Go through `ids`; rows that could not be written get another turn at the end.
 
-        with embedder.spend.kept(self.journal.spent, keep):
-            yield
-
-    def all_of(self, embedder: Embedder, ids: Iterator[Placed], *, free: bool) -> None:
-        """Go through `ids`; rows that could not be written get another turn at the end."""
+        Gives whether it has come to their end.
+        """
         again: list[Placed] = []
-        size = self.wanted.batch
-        if isinstance(embedder, Endpoint):
-            # One request at a time, so that what was paid for is written before the next one.
-            size = min(size, embedder.settings.batch_size)
+        self.cut = False
         for attempt in range(_ATTEMPTS):
             turn = ids if attempt == 0 else iter(again)
             again = []
-            for part in parts(turn, size):
+            for part in parts(turn, self.wanted.batch):
                 rest = dict(part)
                 while rest:
                     if self._enough(free):
-                        return
+                        return False
                     try:
-                        with self.resting.after(self.stop):
-                            changed, rest = self._some(embedder, rest, free)
+                        changed, rest = self._some(embedder, rest, free)
                     except BudgetSpent as spent:
                         self.why = spent.cause
-                        return
+                        return False
                     again += changed
             if not again:
-                return
+                return not self.cut
         self.done.left += len(again)
+        return not self.cut
 
     def _enough(self, free: bool) -> bool:
         """Known vectors cost nothing: of those only the share and the user's stop are asked."""
@@ -188,19 +184,57 @@ class _Run:
         return bool(self.why)
 
     def _some(
-        self, embedder: Embedder, at: dict[Id, int], free: bool
+        self, embedder: BaseEmbedder, at: dict[Id, int], free: bool
     ) -> tuple[list[Placed], dict[Id, int]]:
         """Embed and write what is due of these ids.
 
         Gives those that changed in between, and those that it did not come to.
         """
+        with self.resting.after(self.stop):
+            todo = self._due(embedder, at, free)
+        if not len(todo):
+            return [], {}
+        begin = time.monotonic()
+        changed: list[Placed] = []
+        ids = todo.ids
+        made = np.zeros(len(todo), bool)
+        turns = embed_parts_checked(
+            embedder,
+            ids,
+            todo.rows[self.text].to_pylist() if embedder.needs_source else None,
+            self.upgrade.new_dim_,
+            lambda: self.stop() or time.monotonic() - begin > _SECONDS,
+        )
+        with closing(turns):
+            while True:
+                with self.resting.after(self.stop):
+                    with self.resting.apart():
+                        came = next(turns, None)
+                    if came is None:
+                        break
+                    rows = np.concatenate([rows for rows, _ in came])
+                    new = np.concatenate([vectors for _, vectors in came])
+                    if made.any():
+                        # To some stores what was written since is a change of all that was read.
+                        some, new = self._read_again(todo, rows, new)
+                    else:
+                        some = todo.take(np.isin(np.arange(len(todo)), rows))
+                        new = new[np.argsort(rows)]
+                    made[rows] = True
+                    if self._write(some, new, at, free) < len(rows):
+                        changed += [(ids[row], at[ids[row]]) for row in rows]
+        left = (key for key, there in zip(ids, made, strict=True) if not there)
+        return changed, {key: at[key] for key in left}
+
+    def _due(self, embedder: BaseEmbedder, at: dict[Id, int], free: bool) -> Batch:
+        """Those of these rows that are to be embedded, as they are now."""
         rows = self.store.read(list(at), self.columns)
         batch = Batch.of(self.store, rows, self.journal.source)
         due = ~batch.unusable & ~(batch.state(FILLED) & ~batch.stale(self.ours))
-        if isinstance(embedder, VectorFile):
+        if embedder.prepared:
             # A vector made beforehand is of the rows as they were when all were lifted: never
             # for one that came or changed since.
-            has = (batch.revisions(late=True) == 0) & np.asarray(embedder.has(batch.ids))
+            has = (batch.revisions(late=True) == 0) & embedder.has(batch.ids)
             self.done.without_vector += int((due & ~has).sum())
             due &= has
         if embedder.needs_source:
@@ -211,68 +245,45 @@ class _Run:
         room = self.goal - self.done.filled
         if not free and self.wanted.items is not None:
             room = min(room, self.wanted.items - (self.done.written - self.done.at_no_cost))
-        due &= np.cumsum(due) <= room
-        todo = batch.take(due)
-        if not len(todo):
-            return [], {}
-        new, failure = self._embedded(embedder, todo)
-        rest = {key: at[key] for key in todo.ids[len(new) :]}
-        todo = todo.take(np.arange(len(todo)) < len(new))
-        places = np.array([at[key] for key in todo.ids])
-        shared = self.column.fill(self.plan, new, todo.old, places, self.rows_in_order)
-        already = int(todo.state(FILLED).sum())
-        written = self.store.write(todo.written(shared, FILLED, self.ours, late=True))
+        fits = np.cumsum(due) <= room
+        self.cut |= bool((due & ~fits).any())
+        return batch.take(due & fits)
+
+    def _read_again(
+        self, todo: Batch, rows: NDArray[np.int64], new: NDArray[np.float32]
+    ) -> tuple[Batch, NDArray[np.float32]]:
+        """Those of these rows that are what they were when they were read, and their vectors."""
+        ids = todo.ids
+        read = self.store.read([ids[row] for row in rows], self.columns)
+        now = Batch.of(self.store, read, self.journal.source)
+        made_at = {ids[row]: place for place, row in enumerate(rows)}
+        made = np.array([made_at[key] for key in now.ids], np.int64)
+        same = ~now.unusable & ~np.asarray(differ(now.prints, todo.prints[rows[made]]), bool)
+        if self.text is not None:
+            before = todo.rows[self.text].take(pa.array(rows[made]))
+            texts = zip(now.rows[self.text].to_pylist(), before.to_pylist(), strict=True)
+            same &= np.array([text == other for text, other in texts], bool)
+        return now.take(same), new[made[same]]
+
+    def _write(self, some: Batch, new: NDArray[np.float32], at: dict[Id, int], free: bool) -> int:
+        """Write the vectors of these rows; gives how many had not changed."""
+        if not len(some):
+            return 0
+        places = np.array([at[key] for key in some.ids])
+        shared = self.column.fill(self.plan, new, some.old, places, self.rows_in_order)
+        already = int(some.state(FILLED).sum())
+        self.announce(len(some) - already)
+        written = self.store.write(some.written(shared, FILLED, self.ours, late=True))
         self.done.written += written
         self.done.at_no_cost += written if free else 0
         self.done.filled += max(0, written - already)
         if self.progress is not None:
             self.progress(self.done.filled - self.first, max(0, self.goal - self.first))
-        if failure is not None:
-            raise failure
-        return [(key, at[key]) for key in todo.ids] if written < len(todo) else [], rest
-
-    def _embedded(
-        self, embedder: Embedder, todo: Batch
-    ) -> tuple[NDArray[np.float32], CrossfadeError | None]:
-        """New vectors of as many rows, from the first, as there is time and money for.
-
-        What was embedded before a failure is written before it is told.
-        """
-        ids = todo.ids
-        texts = todo.rows[self.text].to_pylist() if embedder.needs_source else None
-        if isinstance(embedder, Endpoint) and texts is not None:
-            # As many as there is money for; not even one, and the endpoint says so.
-            texts = texts[: max(1, embedder.spend.affordable(texts))]
-            ids = ids[: len(texts)]
-        found: list[NDArray[np.float32]] = []
-        begin = time.monotonic()
-        for first in range(0, len(ids), ASKED):
-            some = slice(first, first + ASKED)
-            if found and (self.stop() or time.monotonic() - begin > _SECONDS):
-                break
-            try:
-                of = None if texts is None else texts[some]
-                with self.resting.apart():
-                    found.append(embed_checked(embedder, ids[some], of, self.upgrade.new_dim_))
-            except CrossfadeError as failure:
-                if not found:
-                    raise
-                return np.concatenate(found), failure
-        return np.concatenate(found), None
+        return written
 
 
-def _known_ids(store: Store, known: VectorFile) -> Iterator[Id]:
+def _known_ids(store: Store, known: BaseEmbedder) -> Iterator[Id]:
     for rows in store.stream([STATE]):
         ids = rows[store.id].to_pylist()
-        has = np.asarray(known.has(ids))
+        has = known.has(ids)
         yield from (key for key, there in zip(ids, has, strict=True) if there)
-
-
-def _in_order(store: Store, order: Path, rows: int) -> Iterator[Placed]:
-    """The plan's order, then rows it does not know: they came later, and count as its last."""
-    seen: set[Id] = set()
-    for key, place in placed(order):
-        seen.add(key)
-        yield key, place
-    for batch in store.stream([STATE]):
-        yield from ((key, rows) for key in batch[store.id].to_pylist() if key not in seen)

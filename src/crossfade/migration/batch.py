@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from crossfade.journal.columns import (
     VECTOR,
     State,
 )
-from crossfade.stores import TOKEN, Column, Id, Store
+from crossfade.stores import TOKEN, Column, Id
 from crossfade.stores.rows import id_list, matrix, unusable
 
 Flags = NDArray[np.bool_]
@@ -111,11 +111,20 @@ def _products(x: NDArray[np.float32], count: int, scale: float) -> NDArray[np.in
     return np.asarray(whole, np.int64)
 
 
+class Named(Protocol):
+    """What has to be known of a store to read its batches: how it calls ids and old vectors."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def vector(self) -> str: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Rows as they were read."""
 
-    store: Store
+    store: Named
     rows: pa.RecordBatch
     old: NDArray[np.float32]
     prints: NDArray[np.int64]
@@ -123,13 +132,13 @@ class Batch:
     """Fingerprints of the text column that was named at start; None if none was."""
 
     @classmethod
-    def of(cls, store: Store, rows: pa.RecordBatch, source: str | None) -> Batch:
+    def of(cls, store: Named, rows: pa.RecordBatch, source: str | None) -> Batch:
         old = matrix(rows[store.vector])
         sources = None if source is None else source_prints(rows[source].to_pylist())
         return cls(store, rows, old, fingerprints(old), sources)
 
     @staticmethod
-    def columns(store: Store, source: str | None) -> list[str]:
+    def columns(store: Named, source: str | None) -> list[str]:
         """What has to be read of the store for a batch."""
         return [store.vector, *([] if source is None else [source]), *_READ]
 

@@ -40,7 +40,7 @@ class Findings:
 
 
 def check_store(store: Store, found: Description, upgrade: Upgrade, source: str | None) -> Findings:
-    """Dimension, metric, normalization, and whether a sample looks like the old model's."""
+    """Dimension, distance, normalization, and whether a sample looks like the old model's."""
     refusals, warnings = [], []
     if found.rows == 0:
         raise BadInput("is empty", where=store.name, step="there is nothing to migrate")
@@ -57,18 +57,18 @@ def check_store(store: Store, found: Description, upgrade: Upgrade, source: str 
             where=store.name,
             step=f"name the text column with --source: it has {', '.join(found.columns)}",
         )
-    sample = sample_of(store, found.rows)
+    sample = draw_sample(store, found.rows)
     if not len(sample):
         raise BadInput("has no usable old vectors", where=store.name, step="look at its rows")
     lengths = np.linalg.norm(sample, axis=1)
     unit = bool((np.abs(lengths - 1) < _UNIT).all())
     normalization = upgrade.config_.old.normalization
-    if found.metric != "cosine" and normalization == "l2" and not unit:
+    if found.distance != "cosine" and normalization == "l2" and not unit:
         refusals.append(
-            f"the store compares by {found.metric} vectors of lengths {lengths.min():.3g} to "
+            f"the store compares by {found.distance} vectors of lengths {lengths.min():.3g} to "
             f"{lengths.max():.3g}, and the upgrade was made for unit vectors"
         )
-    if found.metric == "cosine" and normalization == "none":
+    if found.distance == "cosine" and normalization == "none":
         warnings.append("the upgrade keeps lengths, which a cosine store does not look at")
     side = upgrade.forward_.reads
     side.check_fingerprint(sample, upgrade.backward_.reads)
@@ -109,7 +109,7 @@ def refuse_duplicates(store: Store) -> None:
         )
 
 
-def sample_of(store: Store, rows: int) -> NDArray[np.float32]:
+def draw_sample(store: Store, rows: int) -> NDArray[np.float32]:
     """About a thousand usable old vectors, evenly over the ids: rows are often sorted by kind."""
     step = max(1, rows // SAMPLE)
     ids: list[Id] = []
@@ -124,7 +124,9 @@ def sample_of(store: Store, rows: int) -> NDArray[np.float32]:
     return np.asarray(vectors[good], np.float32)
 
 
-def check_verdict(upgrade: Upgrade, evaluation: Path | None, plan: Path | None) -> Findings:
+def check_verdict(
+    upgrade: Upgrade, evaluation: Path | None, folder: Path | None, plan: Plan | None
+) -> Findings:
     """What an evaluation on held-out pairs, and the plan, say of the upgrade.
 
     The fit's own validation rows are no evidence: they chose the state that was kept. A plan is
@@ -132,11 +134,11 @@ def check_verdict(upgrade: Upgrade, evaluation: Path | None, plan: Path | None) 
     no part in the fit.
     """
     refusals, warnings = [], []
-    if plan is not None:
-        made = Plan.load(plan, upgrade).record
+    if folder is not None and plan is not None:
+        made = plan.record
         if made.recommendation == "do not upgrade":
             refusals.append(f"the plan says do not upgrade: {made.reason}")
-        below = _below_at_start(made, plan)
+        below = _below_at_start(made, folder)
         if below:
             refusals.append(f"the plan's curve begins below old/old: {below}")
         if evaluation is None and not made.knows_today:
@@ -159,15 +161,15 @@ def check_verdict(upgrade: Upgrade, evaluation: Path | None, plan: Path | None) 
         both = found.get(BOTH, {}).get("verdict") or "not judged"
         for case in INTENDED:
             verdict = found.get(case, {}).get("verdict") or "not judged"
-            said = f"{case} is {verdict} by {evaluation.name}"
+            finding = f"{case} is {verdict} by {evaluation.name}"
             if verdict == "compatible":
                 continue
             if both in ("compatible", "inconclusive"):
-                warnings.append(f"{said}: ask with both models' queries (`both` is {both})")
+                warnings.append(f"{finding}: ask with both models' queries (`both` is {both})")
             elif verdict == "inconclusive":
-                warnings.append(said)
+                warnings.append(finding)
             else:
-                refusals.append(said)
+                refusals.append(finding)
     elif plan is None:
         refusals.append(
             "no evaluation says that the upgrade is good enough: run crossfade evaluate on "
@@ -189,16 +191,16 @@ def _evaluation(path: Path, upgrade: Upgrade) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         verdicts: dict[str, Any] = {case: dict(one) for case, one in found["verdicts"].items()}
-        told = found["upgrade"]["hash"]
+        written = found["upgrade"]["hash"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"is no evaluation ({error})",
             where=path,
             step="write it with: crossfade evaluate UPGRADE PAIRS --json FILE",
         ) from None
-    if told != upgrade.hash_:
+    if written != upgrade.hash_:
         raise BadInput(
-            f"is of upgrade {str(told)[:12]}, and this one is {upgrade.hash_[:12]}",
+            f"is of upgrade {str(written)[:12]}, and this one is {upgrade.hash_[:12]}",
             where=path,
             step="evaluate this upgrade",
         )

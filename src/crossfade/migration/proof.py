@@ -5,21 +5,29 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from crossfade.journal.columns import FILLED, count_states
-from crossfade.journal.journal import Journal, Proof, save_journal, whole
+from crossfade.journal.journal import Journal, LiveQuality, Proof, save_journal, whole
 from crossfade.journal.late import look_for_missing
-from crossfade.journal.transitions import allowed
 from crossfade.migration.forward import Progress
-from crossfade.migration.verify import look
+from crossfade.migration.verify import Verified, look
 from crossfade.stores import Store
 from crossfade.upgrade import Upgrade
 
 
-def keep_proof(store: Store, journal: Journal, version: str | None, *, passed: bool) -> Journal:
-    """Write down that a `verify` has passed, of the state that the store was in before it."""
+def keep_proof(store: Store, journal: Journal, version: str | None, verified: Verified) -> Journal:
+    """Write down that a `verify` has passed, of the state that the store was in before it, and
+    what it has measured."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    proof = Proof(at=now, version=version) if passed else None
-    what = "verified" if passed else "verify failed"
-    return save_journal(store, journal.after(what, verified=proof))
+    proof = Proof(at=now, version=version) if verified.passed else None
+    measured = journal.measured
+    if verified.quality is not None:
+        found = verified.quality["measured"]
+        measured = LiveQuality(
+            at=now,
+            share=verified.share,
+            **{name: found[name] for name in ("queries", "new", "old", "difference")},
+        )
+    what = "verified" if verified.passed else "verify failed"
+    return save_journal(store, journal.after(what, verified=proof, measured=measured))
 
 
 def unproven(
@@ -35,7 +43,7 @@ def unproven(
     A store that can tell its states apart is asked whether it is in the one that was verified; of
     any other every row is looked at.
     """
-    if journal.stage not in allowed("verify"):
+    if not journal.allows("verify"):
         return []
     out: list[str] = []
     proof = journal.verified

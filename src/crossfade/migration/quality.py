@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from crossfade.backfill.plan import Plan
 
@@ -18,12 +17,12 @@ class Predicted:
     new: dict[str, float]
 
 
-def predicted(folder: Path, share: float) -> Predicted:
+def predict_quality(plan: Plan, share: float) -> Predicted:
     """Read off the plan's own curve at `share` of the gallery."""
-    plan = Plan.load(folder).record
+    made = plan.record
     return Predicted(
-        old={m: q["old/old"] for m, q in plan.quality.items() if "old/old" in q},
-        now={m: plan.quality_at(share, m) for m in plan.quality},
-        at_stop={m: plan.quality_at(plan.stop, m) for m in plan.quality},
-        new={m: q["new/new"] for m, q in plan.quality.items()},
+        old={m: q["old/old"] for m, q in made.quality.items() if "old/old" in q},
+        now={m: made.quality_at(share, m) for m in made.quality},
+        at_stop={m: made.quality_at(made.stop, m) for m in made.quality},
+        new={m: q["new/new"] for m, q in made.quality.items()},
     )

@@ -18,8 +18,8 @@ from crossfade.migration.checks import (
     check_obstacles,
     check_store,
     check_verdict,
+    draw_sample,
     refuse_duplicates,
-    sample_of,
 )
 from crossfade.search.sampling import keep_sample
 from crossfade.stores import Description, Store
@@ -27,6 +27,11 @@ from crossfade.upgrade import Upgrade
 
 # State, hash, fingerprint, checksum and revision, with what a row of a table costs anyway.
 _BOOKKEEPING_BYTES = 80
+
+
+def bytes_per_row(upgrade: Upgrade) -> int:
+    """What a migration adds to every row of a store, until it is finished or rolled back."""
+    return 4 * upgrade.shared_dim_ + _BOOKKEEPING_BYTES
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Outlook:
         return asdict(self)
 
 
-def outlook(
+def look_ahead(
     store: Store,
     upgrade: Upgrade,
     *,
@@ -72,7 +77,8 @@ def outlook(
     if found.added:
         _check_lost(store, found, upgrade, force=force)
     about_store = check_store(store, found, upgrade, source)
-    verdict = check_verdict(upgrade, evaluation, plan)
+    planned = None if plan is None else Plan.load(plan, upgrade)
+    verdict = check_verdict(upgrade, evaluation, plan, planned)
     refusals = in_the_way + about_store.refusals + verdict.refusals
     if refusals and not force:
         raise NotCompatible(
@@ -85,9 +91,9 @@ def outlook(
         new_model=upgrade.config_.new.model,
         upgrade=upgrade.hash_,
         shared_dim=upgrade.shared_dim_,
-        storage_bytes=found.rows * (4 * upgrade.shared_dim_ + _BOOKKEEPING_BYTES),
+        storage_bytes=found.rows * bytes_per_row(upgrade),
         forward_seconds=_seconds(store, upgrade, found.rows),
-        backfill=None if plan is None else _backfill(plan, upgrade, found.rows),
+        backfill=None if planned is None else _backfill(planned, found.rows),
         statements=store.statements(columns(upgrade.shared_dim_)),
         warnings=forced + about_store.warnings + verdict.warnings,
     )
@@ -127,11 +133,13 @@ def begin(
         id=store.id,
         vector=store.vector,
         source=source,
-        metric=store.metric,
+        distance=store.distance,
         shared_dim=upgrade.shared_dim_,
         space=space_of(upgrade),
         planned=None if seen.backfill is None else seen.backfill["share"],
         asking=None if seen.backfill is None else seen.backfill["asking"],
+        asked=() if seen.backfill is None else seen.backfill["asked"],
+        lift=1.0 if seen.backfill is None else seen.backfill["lift"],
         weights=Weights(**({} if seen.backfill is None else seen.backfill["weights"])),
         alone_from=None if seen.backfill is None else seen.backfill["alone_from"],
     )
@@ -147,20 +155,22 @@ def _seconds(store: Store, upgrade: Upgrade, rows: int) -> float:
     batch = next(iter(store.stream([store.vector], size=2000)), None)
     read = time.perf_counter() - begin
     count = max(1, 0 if batch is None else len(batch))
-    sample = sample_of(store, rows)[:500]
+    sample = draw_sample(store, rows)[:500]
     begin = time.perf_counter()
     upgrade.forward(sample)
     lifted = (time.perf_counter() - begin) / len(sample)
     return rows * (2 * read / count + lifted)
 
 
-def _backfill(folder: Path, upgrade: Upgrade, rows: int) -> dict[str, Any]:
-    made = Plan.load(folder, upgrade).record
+def _backfill(plan: Plan, rows: int) -> dict[str, Any]:
+    made = plan.record
     return {
         "recommendation": made.recommendation,
         "order": made.order,
         "blend": str(made.how),
         "asking": made.asking,
+        "asked": made.asked,
+        "lift": made.lift,
         "weights": asdict(made.weights),
         "alone_from": made.alone_from,
         "share": made.stop,

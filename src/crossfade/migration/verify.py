@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossfade.backfill.plan import Plan
 from crossfade.embedders import Embedder, embed_checked
@@ -15,9 +15,10 @@ from crossfade.journal.journal import Journal
 from crossfade.journal.space import SharedColumn
 from crossfade.migration.batch import Batch, damaged
 from crossfade.migration.forward import Progress
-from crossfade.migration.order import places_of
-from crossfade.migration.quality import predicted
-from crossfade.migration.through import Queries, measure_through
+from crossfade.migration.live_quality import Queries, measure_live
+from crossfade.migration.order import find_places
+from crossfade.migration.quality import predict_quality
+from crossfade.remote import to_path
 from crossfade.search.searcher import Searcher
 from crossfade.stores import Id, Store
 from crossfade.stores.contract import ROWS
@@ -26,6 +27,7 @@ from crossfade.threads import ahead
 from crossfade.upgrade import Upgrade
 
 SAMPLE = 1000
+_NAMED = 5
 EMBEDDED_SAMPLE = 64
 # One product in float32 by another library, in another order of addition.
 _CLOSE = 1e-4
@@ -48,6 +50,8 @@ class Verified:
 
     checks: list[Check]
     quality: dict[str, Any] | None = None
+    share: float = 0.0
+    """Of the rows that are filled."""
     unkept: str | None = None
     """Why the answer was not written down for `finish`; None where it was."""
 
@@ -66,6 +70,22 @@ class Verified:
 
 
 @dataclass
+class Ids:
+    """How many rows something is the matter with, and the first few of them."""
+
+    count: int = 0
+    first: list[Id] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, ids: list[Id]) -> Ids:
+        return cls(len(ids), ids[:_NAMED])
+
+    def add(self, some: NDArray[Any]) -> None:
+        self.count += len(some)
+        self.first += some[: _NAMED - len(self.first)].tolist()
+
+
+@dataclass
 class Seen:
     """What a look at every row has found."""
 
@@ -73,13 +93,13 @@ class Seen:
     ours: int = 0
     filled: int = 0
     unusable: int = 0
-    late: list[Id] = field(default_factory=list)
-    damaged: list[Id] = field(default_factory=list)
-    changed: list[Id] = field(default_factory=list)
-    foreign: list[Id] = field(default_factory=list)
-    twice: list[Id] = field(default_factory=list)
+    late: Ids = field(default_factory=Ids)
+    damaged: Ids = field(default_factory=Ids)
+    changed: Ids = field(default_factory=Ids)
+    foreign: Ids = field(default_factory=Ids)
+    twice: Ids = field(default_factory=Ids)
     recomputed: int = 0
-    wrong: list[Id] = field(default_factory=list)
+    wrong: Ids = field(default_factory=Ids)
     sampled_new: list[Id] = field(default_factory=list)
 
     def checks(self) -> list[Check]:
@@ -91,7 +111,12 @@ class Seen:
                 "rows have no shared vector yet: run `forward` again",
                 f"{self.ours:,} of {self.rows:,} rows have a shared vector{without}",
             ),
-            _none("ids", self.twice, "ids are those of several rows", "each is of one row"),
+            _none(
+                "ids",
+                self.twice,
+                "ids are those of several rows",
+                "each is of one row",
+            ),
             _none("upgrade", self.foreign, "rows were written by another upgrade"),
             _none("checksums", self.damaged, "shared vectors differ from their checksums"),
             _none("sources", self.changed, "rows changed since: run `forward` again"),
@@ -117,23 +142,26 @@ def verify(
     """Look at every row once; recompute a sample; measure `queries` through the store."""
     total = store.describe().rows
     seen = look(store, upgrade, journal, total, progress, seed)
-    checks = [*seen.checks(), _embedded(store, upgrade, journal, embedder, seen.sampled_new)]
+    plan = None
+    if journal.backfill is not None and (embedder is not None or queries is not None):
+        plan = Plan.load(journal.backfill.plan_folder)
+    checks = [*seen.checks(), _embedded(store, upgrade, journal, plan, embedder, seen.sampled_new)]
+    share = seen.filled / seen.rows if seen.rows else 0.0
     if queries is None:
         checks.append(Check("quality", None, "left out: no queries were given"))
-        return Verified(checks)
-    measured = measure_through(
+        return Verified(checks, share=share)
+    measured = measure_live(
         store, Searcher(store, upgrade), queries, old_too=True, seed=seed, progress=progress
     )
     quality: dict[str, Any] = {"measured": asdict(measured)}
-    if journal.backfill is not None:
-        share = seen.filled / total if total else 0.0
-        quality["predicted"] = asdict(predicted(Path(journal.backfill.plan_folder), share))
+    if plan is not None:
+        quality["predicted"] = asdict(predict_quality(plan, share))
     found = ", ".join(
         f"{m} {measured.new[m]:.1f} (old queries on old vectors {measured.old[m]:.1f})"
         for m in measured.new
     )
     checks.append(Check("quality", not measured.worse, f"{measured.queries:,} queries: {found}"))
-    return Verified(checks, quality)
+    return Verified(checks, quality, share)
 
 
 def look(
@@ -145,8 +173,11 @@ def look(
     seed: int = 0,
 ) -> Seen:
     """Every row, once: is its shared vector there, whole, ours, and of what the row is now?"""
-    seen, rng = Seen(twice=store.duplicates()), np.random.default_rng(seed)
-    ours, column = journal.upgrade[:HASH_LENGTH], SharedColumn.of(upgrade, journal.space)
+    seen, rng = Seen(twice=Ids.of(store.duplicates())), np.random.default_rng(seed)
+    ours, column = (
+        journal.upgrade[:HASH_LENGTH],
+        SharedColumn.of(upgrade, journal.space, journal.lift),
+    )
     columns = [*Batch.columns(store, journal.source), VECTOR, SUM]
     for rows in ahead(store.stream(columns, size=ROWS)):
         batch = Batch.of(store, rows, journal.source)
@@ -159,17 +190,17 @@ def look(
         seen.ours += int(there.sum())
         seen.filled += int(batch.state(FILLED).sum())
         seen.unusable += int((~batch.known & batch.unusable).sum())
-        seen.late += ids[batch.late].tolist()
+        seen.late.add(ids[batch.late])
         # A row that says it has a vector, and has none, is damaged too.
-        seen.damaged += ids[(there & damaged(sums, shared)) | (batch.known & ~there)].tolist()
-        seen.changed += ids[there & changed].tolist()
-        seen.foreign += ids[there & stale & ~changed].tolist()
+        seen.damaged.add(ids[(there & damaged(sums, shared)) | (batch.known & ~there)])
+        seen.changed.add(ids[there & changed])
+        seen.foreign.add(ids[there & stale & ~changed])
         picked = rng.random(len(batch)) < SAMPLE / max(total, 1)
         again = there & ~stale & ~changed & batch.state(LIFTED) & picked
         if again.any():
             off = np.abs(column.lift(batch.old[again]) - shared[again]).max(axis=1)
             seen.recomputed += int(again.sum())
-            seen.wrong += ids[again][off > _CLOSE].tolist()
+            seen.wrong.add(ids[again][off > _CLOSE])
         fresh = there & ~stale & batch.state(FILLED)
         room = EMBEDDED_SAMPLE - len(seen.sampled_new)
         seen.sampled_new += rng.permutation(ids[fresh])[: min(room, EMBEDDED_SAMPLE // 4)].tolist()
@@ -182,6 +213,7 @@ def _embedded(
     store: Store,
     upgrade: Upgrade,
     journal: Journal,
+    plan: Plan | None,
     embedder: Embedder | None,
     ids: list[Id],
 ) -> Check:
@@ -194,26 +226,25 @@ def _embedded(
         why = "no row is backfilled"
     elif embedder.needs_source and source is None:
         why = "no text column was named at start"
-    if why is not None or embedder is None or task is None:
+    if why is not None or embedder is None or task is None or plan is None:
         return Check("embedded again", None, f"left out: {why}")
     batch = Batch.of(store, store.read(ids, [*Batch.columns(store, source), VECTOR]), source)
     texts = batch.rows[source].to_pylist() if embedder.needs_source else None
     new = embed_checked(embedder, batch.ids, texts, upgrade.new_dim_)
-    found = places_of(Path(task.order_file), batch.ids, task.order_rows)
+    found = find_places(to_path(task.order_file), batch.ids, task.order_rows)
     places = np.array([found[key] for key in batch.ids])
-    plan = Plan.load(Path(task.plan_folder))
-    column = SharedColumn.of(upgrade, journal.space)
+    column = SharedColumn.of(upgrade, journal.space, journal.lift)
     expected = column.fill(plan, new, batch.old, places, task.order_rows)
     stored = matrix(batch.rows[VECTOR])
     lengths = np.linalg.norm(expected, axis=1) * np.linalg.norm(stored, axis=1)
     cosines = np.vecdot(expected, stored) / np.maximum(lengths, 1e-30)
     wrong = [key for key, c in zip(batch.ids, cosines, strict=True) if c < _SAME_DIRECTION]
-    told = f"{len(batch):,} backfilled rows embedded again are equal"
-    return _none("embedded again", wrong, "rows embedded again differ", told)
+    good = f"{len(batch):,} backfilled rows embedded again are equal"
+    return _none("embedded again", Ids.of(wrong), "rows embedded again differ", good)
 
 
-def _none(name: str, ids: list[Id], problem: str, good: str = "no row differs") -> Check:
-    if not ids:
+def _none(name: str, ids: Ids, problem: str, good: str = "no row differs") -> Check:
+    if not ids.count:
         return Check(name, True, good)
-    some = ", ".join(map(repr, ids[:5]))
-    return Check(name, False, f"{len(ids):,} {problem} (first ids: {some})")
+    some = ", ".join(map(repr, ids.first))
+    return Check(name, False, f"{ids.count:,} {problem} (first ids: {some})")

@@ -21,7 +21,7 @@ def named_as_swapped(found: Found, models: tuple[str, str]) -> bool:
     Names are those of files and arrays, and of the models where the caller and the files name them.
     Both sides have to contradict: a chain of upgrades has a new model on either side.
     """
-    texts = [f"{side.where} {side.said}".lower() for side in (found.old, found.new)]
+    texts = [f"{side.where} {side.called}".lower() for side in (found.old, found.new)]
     words = [set(re.split(r"[^a-z]+", text)) for text in texts]
     only = words[0] - words[1], words[1] - words[0]
     if {"old", "new"} & only[0] == {"new"} and {"old", "new"} & only[1] == {"old"}:

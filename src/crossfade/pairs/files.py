@@ -18,7 +18,7 @@ from crossfade.pairs.labels import Labels, encode
 
 SideName = Literal["old", "new"]
 Vectors = NDArray[np.float32]
-Place = str | Path
+FilePath = str | Path
 """A file, or FILE:NAME for one array of it."""
 LOG = ("log_old", "log_new")
 """Queries of a log in a file of pairs: they have no label, and are learned from like the rows."""
@@ -36,11 +36,11 @@ class PairSide:
     dtype: np.dtype[Any]
     vectors: Callable[[int], Iterator[NDArray[Any]]]
     """Called with a number of rows, gives the vectors exactly so many at a time."""
-    said: str = ""
+    called: str = ""
     """What its file says of it: the array's name, and the model's where the metadata has it."""
 
 
-def side_in_array(name: SideName, array: NDArray[Any], where: str, said: str = "") -> PairSide:
+def side_in_array(name: SideName, array: NDArray[Any], where: str, called: str = "") -> PairSide:
     """A side in memory."""
     array = np.asarray(array)
     check_vectors(where, ArrayInfo(name, array.shape, array.dtype.name))
@@ -50,21 +50,21 @@ def side_in_array(name: SideName, array: NDArray[Any], where: str, said: str = "
             yield array[start : start + size]
 
     rows, dim = array.shape
-    return PairSide(name, where, rows, dim, array.dtype, vectors, said)
+    return PairSide(name, where, rows, dim, array.dtype, vectors, called)
 
 
 def side_in_file(name: SideName, path: Path, column: str | None) -> PairSide:
     """A side in a file."""
     source = open_source(path, column)
-    said = " ".join(filter(None, (source.column, source.metadata.get("model"))))
-    return PairSide(name, str(path), source.rows, source.dim, source.dtype, source.vectors, said)
+    called = " ".join(filter(None, (source.column, source.metadata.get("model"))))
+    return PairSide(name, str(path), source.rows, source.dim, source.dtype, source.vectors, called)
 
 
 def joined(first: PairSide, second: PairSide) -> PairSide:
     """The rows of both, one after the other, under the name of the first."""
     if first.dim != second.dim:
         raise BadInput(
-            f"'{first.said}' has {first.dim} dimensions and '{second.said}' {second.dim}",
+            f"'{first.called}' has {first.dim} dimensions and '{second.called}' {second.dim}",
             where=first.where,
             step="embed both with the same model",
         )
@@ -105,7 +105,7 @@ class Found:
 
 
 def find_in_one(
-    path: Path, names: tuple[str, str, str], labels: Place | None, use_labels: bool
+    path: Path, names: tuple[str, str, str], labels: FilePath | None, use_labels: bool
 ) -> Found:
     """Old, new and perhaps labels as three arrays of one file."""
     present = {array.name for array in list_arrays(path)}
@@ -135,7 +135,7 @@ def find_in_one(
 
 
 def find_in_several(
-    old: Place | None, new: Place | None, labels: Place | None, use_labels: bool
+    old: FilePath | None, new: FilePath | None, labels: FilePath | None, use_labels: bool
 ) -> Found:
     """Old, new and perhaps labels in a file each."""
     if old is None or new is None:

@@ -95,8 +95,8 @@ def match(old: Float, new: Float, looked_at: Sequence[range]) -> Matching:
         if score < BELONGING:
             return Matching(False, score)
     fits = _fits(a, b)
-    for rows, place in zip(looked_at, places, strict=True):
-        gains = {k: _gain(*fits, [place], k) for k in SHIFTS}
+    for rows, stretch in zip(looked_at, places, strict=True):
+        gains = {k: _gain(*fits, [stretch], k) for k in SHIFTS}
         best = max(gains, key=lambda k: gains[k])
         if gains[best] >= SHIFTED:
             return Matching(False, shift=best, where=rows)
@@ -152,9 +152,9 @@ def _gain(fits: Float, both: Float, places: Sequence[range], k: int) -> float:
     return _errors(fits[rows + k, rows] - fits[rows, rows] + both[rows + k, rows])
 
 
-def _own(fits: Float, place: range) -> float:
+def _own(fits: Float, stretch: range) -> float:
     """Standard errors by which rows of a stretch fit better in their own place than in others'."""
-    block = fits[place.start : place.stop, place.start : place.stop]
+    block = fits[stretch.start : stretch.stop, stretch.start : stretch.stop]
     own = np.diag(block)
     others = (block.sum(axis=0) - own) / (len(block) - 1)
     return _errors(own - others, still=np.inf)

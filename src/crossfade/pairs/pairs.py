@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from crossfade.errors import BadInput
 from crossfade.pairs.checks import check_rows, good_rows, named_as_swapped, refuse_bad_rows
 from crossfade.pairs.files import (
+    FilePath,
     Found,
-    Place,
     Vectors,
     find_in_one,
     find_in_several,
@@ -84,9 +84,9 @@ class Pairs:
         cls,
         path: str | Path | None = None,
         *,
-        old: Place | None = None,
-        new: Place | None = None,
-        labels: Place | None = None,
+        old: FilePath | None = None,
+        new: FilePath | None = None,
+        labels: FilePath | None = None,
         old_name: str = "old",
         new_name: str = "new",
         labels_name: str = "labels",
@@ -134,7 +134,7 @@ class Pairs:
     def sources(self) -> tuple[str, str]:
         """Where old and new come from: the file, and the array's name in it."""
         old, new = (
-            f"{side.where} ({side.said})" if side.said else side.where
+            f"{side.where} ({side.called})" if side.called else side.where
             for side in (self._found.old, self._found.new)
         )
         return old, new
@@ -201,8 +201,8 @@ class Pairs:
     def _with_arrays(self, old: Vectors, new: Vectors, labels: NDArray[np.int64] | None) -> Pairs:
         found = Found(
             self.name,
-            side_in_array("old", old, self._found.old.where, self._found.old.said),
-            side_in_array("new", new, self._found.new.where, self._found.new.said),
+            side_in_array("old", old, self._found.old.where, self._found.old.called),
+            side_in_array("new", new, self._found.new.where, self._found.new.called),
             None
             if labels is None or self.classes is None
             else Labels(labels, self.classes, self.name),

@@ -17,24 +17,26 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossfade.asking import WAYS, Asking, blended
+from crossfade.asking import WAYS, AskedFrom, Asking, asking_at, blended
 from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput, StoreError
-from crossfade.journal.columns import FILLED, LIFTED, OLD, STATE, VECTOR, state_of
-from crossfade.journal.journal import Journal, need_journal
+from crossfade.journal.columns import FILLED, LIFTED, STATE, VECTOR, state_of
+from crossfade.journal.journal import Journal
 from crossfade.journal.late import any_late
-from crossfade.journal.opening import check_opened, open_migrating
+from crossfade.journal.opening import open_migrating
 from crossfade.journal.space import SharedColumn
-from crossfade.search.asking import Question, Rows, joined
+from crossfade.search.asking import Question, Rows, Scores, joined
 from crossfade.search.calibration import Sample
 from crossfade.search.sampling import read_sample
-from crossfade.stores import Hit, Store
+from crossfade.search.stage import Stage
+from crossfade.stores import Hit, Store, TwoSided
 from crossfade.stores.rows import id_list, matrix, similarities
 from crossfade.upgrade import Upgrade
 
@@ -62,9 +64,10 @@ class Searcher:
     ) -> None:
         self.store = open_migrating(store) if isinstance(store, (str, Path)) else store
         self.upgrade, self.refresh = upgrade, refresh
-        self._journal: Journal | None = None
-        self._seen = -1e9
+        self.stage = Stage(self.store, upgrade, refresh)
         self._late = LateRows(self.store, refresh)
+        # A look at all that a store can do takes longer than many a search.
+        self._two_sided = self.store if isinstance(self.store, TwoSided) else None
         self._sampled: tuple[float, str, Sample] | None = None
         self._columns: tuple[str, SharedColumn] | None = None
 
@@ -87,18 +90,29 @@ class Searcher:
         """
         if k < 1:
             raise BadInput(f"k is {k}", step="ask for at least one")
-        journal = self._stage()
+        journal = self.stage.journal()
         query = _Query.of(self.upgrade, self._column(journal), new, old)
-        way = query.way(ask, journal.asking)
+        way = query.way(ask, self.planned(journal))
         try:
             return self._search(query, way, k, where, columns)
         except (StoreError, BadInput):
             # The stage may have moved on since it was last looked at: look, and ask again.
-            before = self._journal
-            self._seen = -1e9
-            if before is not None and self._stage().stage == before.stage:
+            if not self.stage.moved_on():
                 raise
             return self._search(query, way, k, where, columns)
+
+    def planned(self, journal: Journal, asked: AskedFrom = ()) -> Asking | None:
+        """How the plan says to ask where so much is filled as the sample tells; another plan than
+        the journal's may be given by what it has `asked`."""
+        first = asked[0][1] if asked else journal.asking
+        asked = asked or journal.asked
+        if len(asked) < 2 or journal.over:
+            return first
+        try:
+            return asking_at(asked, self._sample(journal).share)
+        except (StoreError, BadInput):
+            # The columns change places in this moment; how to ask then is for the search to see.
+            return first
 
     def search_many(
         self,
@@ -128,11 +142,11 @@ class Searcher:
     def _search(
         self, query: _Query, way: Asking, k: int, where: Any, columns: Sequence[str]
     ) -> list[Hit]:
-        journal = self._stage()
+        journal = self.stage.journal()
         kept: dict[str, Any] = {"k": k, "where": where, "columns": columns}
-        if journal.stage == "finished":
-            return self.store.search(query.shared(), column=journal.vector, **kept)
-        if journal.stage == "finishing":
+        if journal.finished:
+            return self.store.search(query.shared, column=journal.vector, **kept)
+        if journal.finishing:
             return self._while_finishing(query, way, journal, kept)
         lifted = journal.lifted
         if way == "both":
@@ -140,12 +154,12 @@ class Searcher:
         if way == "blend":
             # On the old vectors, at any share: among lifted rows a blended query loses more than
             # filled ones bring.
-            one = blended(query.backward(), query.old, journal.weights.blend)
+            one = blended(query.backward, query.old, journal.weights.blend)
             return self.store.search(one, column=journal.vector, **kept)
         if way == "old" or not lifted:
-            on_old = query.old if way == "old" else query.backward()
+            on_old = query.old if way == "old" else query.backward
             return self.store.search(on_old, column=journal.vector, **kept)
-        return self._on_shared(query.shared(), query.backward(), journal, kept)
+        return self._on_shared(query.shared, query.backward, journal, kept)
 
     def _on_shared(
         self, shared: Float, on_old: Float, journal: Journal, kept: dict[str, Any]
@@ -165,46 +179,56 @@ class Searcher:
         self, query: _Query, journal: Journal, lifted: bool, kept: dict[str, Any]
     ) -> list[Hit]:
         """The first of each side, scored by both models exactly, on one scale."""
-        more = kept | {"k": max(_DEPTH, 2 * kept["k"])}
-        # Rows that came late are among the old vectors, where the old query finds them.
-        found = self.store.search(query.old, column=journal.vector, **more)
-        if lifted:
-            found += self.store.search(query.shared(), column=VECTOR, **more)
+        wanted = kept["k"]
+        kept = kept | {"k": max(_DEPTH, 2 * wanted)}
+        question = query.question
+        if self._two_sided is None:
+            hits, scores = self._search_each(question, journal, lifted, kept)
         else:
-            found += self.store.search(query.backward(), column=journal.vector, **more)
-        hits = {hit.id: hit for hit in found}
+            hits, scores = _search_at_once(self._two_sided, question, lifted, kept)
         if not hits:
             return []
+        usable = ~np.isnan(scores.old)
+        if journal.finishing and not usable.all():
+            raise self._leaving()
+        sample = self._sample(journal)
+        joint = joined(question, scores, sample, self.store.distance, journal.weights)
+        # What has no old vector any more is no hit of a search that asks for it.
+        best = np.argsort(np.where(usable, -joint, np.inf), kind="stable")[: usable.sum()]
+        return [replace(hits[at], score=float(joint[at])) for at in best[:wanted].tolist()]
+
+    def _search_each(
+        self, question: Question, journal: Journal, lifted: bool, kept: dict[str, Any]
+    ) -> tuple[list[Hit], Scores]:
+        """One search after the other, then a look at the vectors of all that was found."""
+        # Rows that came late are among the old vectors, where the old query finds them.
+        found = self.store.search(question.old, column=journal.vector, **kept)
+        if lifted:
+            found += self.store.search(question.shared, column=VECTOR, **kept)
+        else:
+            found += self.store.search(question.backward, column=journal.vector, **kept)
+        hits = {hit.id: hit for hit in found}
         # Stores read rows by id faster than they bring vectors along with a search.
         read = self.store.read(list(hits), [journal.vector, *([VECTOR, STATE] if lifted else [])])
-        usable = read[journal.vector].is_valid()
-        if journal.stage == "finishing" and not all(usable.to_pylist()):
-            raise self._leaving()
-        read = read.filter(usable)
-        if not len(read):
-            return []
+        there = read[journal.vector].is_valid().to_numpy(zero_copy_only=False)
         old = matrix(read[journal.vector])
+        if not there.any():
+            old = np.zeros((len(read), self.upgrade.old_dim_), np.float32)
         if old.shape[1] != self.upgrade.old_dim_:
             # The columns have changed places between one question and the other.
             raise self._leaving()
-        states = np.array([OLD] * len(old))
-        shared = np.zeros((len(old), self.upgrade.shared_dim_), np.float32)
+        shared = np.zeros((len(old), len(question.shared)), np.float32)
         if lifted:
-            states = np.array([state_of(state) for state in read[STATE].to_pylist()])
             shared = matrix(read[VECTOR])
-        rows = Rows(old, shared, lifted=states == LIFTED, filled=states == FILLED)
-        sample = self._sample(journal)
-        scores = joined(query.question(), rows, sample, self.store.metric, journal.weights)
-        ids = id_list(read[self.store.id])
-        return [
-            replace(hits[ids[at]], score=float(scores[at]))
-            for at in np.argsort(-scores, kind="stable")[: kept["k"]].tolist()
-        ]
+        states = _states(read[STATE].to_pylist() if lifted else [None] * len(old))
+        scores = Scores.of(question, Rows(old, shared, *states), self.store.distance)
+        scores = replace(scores, old=np.where(there, scores.old, np.nan))
+        return [hits[key] for key in id_list(read[self.store.id])], scores
 
     def _column(self, journal: Journal) -> SharedColumn:
         """How the shared column is asked: decided when the migration was started."""
         if self._columns is None or self._columns[0] != journal.migration:
-            found = SharedColumn.of(self.upgrade, journal.space)
+            found = SharedColumn.of(self.upgrade, journal.space, journal.lift)
             self._columns = (journal.migration, found)
         return self._columns[1]
 
@@ -241,11 +265,11 @@ class Searcher:
                 # The old vectors are on their way out: from here on there is the shared column.
                 self._sampled = None
         try:
-            return self.store.search(query.shared(), column=VECTOR, **kept)
+            return self.store.search(query.shared, column=VECTOR, **kept)
         except (StoreError, BadInput):
             if VECTOR in self.store.describe().added:
                 raise
-            return self.store.search(query.shared(), column=journal.vector, **kept)
+            return self.store.search(query.shared, column=journal.vector, **kept)
 
     def _lifted(self, hits: list[Hit], mapped: Float) -> list[Hit]:
         """Late rows with the scores they will have once they are lifted."""
@@ -254,26 +278,29 @@ class Searcher:
         good = [i for i in range(len(old)) if i not in bad_rows(old)]
         if not good:
             return []
-        lifted_rows = self._column(self._stage()).lift(old[good])
-        scores = similarities(self.store.metric, lifted_rows, mapped)
+        lifted_rows = self._column(self.stage.journal()).lift(old[good])
+        scores = similarities(self.store.distance, lifted_rows, mapped)
         ids = rows[self.store.id].to_pylist()
         lifted = {ids[i]: float(score) for i, score in zip(good, scores, strict=True)}
         return [replace(hit, score=lifted[hit.id]) for hit in hits if hit.id in lifted]
 
-    def _stage(self) -> Journal:
-        now = time.monotonic()
-        if self._journal is None or now - self._seen > self.refresh:
-            journal = need_journal(self.store)
-            if journal.upgrade != self.upgrade.hash_:
-                raise BadInput(
-                    f"is migrated with upgrade {journal.upgrade[:12]}, "
-                    f"and this one is {self.upgrade.hash_[:12]}",
-                    where=self.store.name,
-                    step="load the upgrade named by: crossfade migrate status",
-                )
-            check_opened(journal, self.store)
-            self._journal, self._seen = journal, now
-        return self._journal
+
+def _search_at_once(
+    store: TwoSided, question: Question, lifted: bool, kept: dict[str, Any]
+) -> tuple[list[Hit], Scores]:
+    """By a store that compares rows with both queries itself."""
+    shared = question.shared if lifted else None
+    found = store.search_both(
+        question.old, question.backward, shared, column=VECTOR, state=STATE, **kept
+    )
+    states = _states(found.states)
+    return found.hits, Scores(found.old, found.backward, found.shared, *states, found.vectors)
+
+
+def _states(told: Sequence[str | None]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows are lifted, and which are filled."""
+    states = np.array([state_of(one) for one in told])
+    return states == LIFTED, states == FILLED
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,21 +353,21 @@ class _Query:
     def old(self) -> Float:
         return np.asarray(self.given_old, np.float32)
 
+    @cached_property
     def shared(self) -> Float:
         """As a query on the shared column; of the old model where that is all there is."""
         if self.new is None:
-            return self.lifted()
+            return np.asarray(self.column.lift(self.old), np.float32)
         return np.asarray(self.column.ask(self.new), np.float32)
 
-    def lifted(self) -> Float:
-        return np.asarray(self.column.lift(self.old), np.float32)
-
+    @cached_property
     def backward(self) -> Float:
         """As a query on old vectors."""
         return self.old if self.new is None else self.upgrade.query_for_old(self.new)
 
+    @property
     def question(self) -> Question:
-        return Question(self.old, self.shared(), self.backward())
+        return Question(self.old, self.shared, self.backward)
 
 
 class LateRows:

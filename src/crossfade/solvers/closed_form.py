@@ -146,6 +146,4 @@ def solve(problem: Problem, axes: Array | None) -> Solution:
     moments = problem.moments if axes is None else problem.moments.rotated(axes)
     backward = backward_map(settings.backward_map, moments, problem.rotation, settings.lam)
     forward = compose(backward, *problem.ridge)
-    scores = problem.selection.scores(backward, forward)
-    closed = problem.selection.scores(*start(problem.rotation, problem.ridge))
-    return Solution(backward, forward, scores, closed)
+    return Solution(backward, forward)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-import torch
+from crossfade.errors import BadInput, MissingExtra
 
-from crossfade.errors import BadInput
+if TYPE_CHECKING:
+    import torch
 
 
 def pick_device(name: str) -> torch.device:
@@ -16,6 +19,8 @@ def pick_device(name: str) -> torch.device:
     >>> pick_device("cpu")
     device(type='cpu')
     """
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -29,9 +34,26 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def name_device(name: str) -> str:
+    """The device that `auto` stands for; without torch that is the CPU, which needs none.
+
+    >>> name_device("cpu")
+    'cpu'
+    """
+    if name == "cpu":
+        return name
+    if find_spec("torch") is None:
+        if name == "auto":
+            return "cpu"
+        raise MissingExtra("torch", extra="train", need=f"the device {name!r}")
+    return str(pick_device(name))
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """torch's random numbers start at `seed` inside, and are as they were outside."""
+    import torch
+
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)

@@ -67,7 +67,7 @@ class Sample:
         return match(old, new, self.stretches)
 
 
-def doubts(pairs: Pairs, sample: Sample, held: Rows, models: tuple[str, str]) -> Doubts:
+def find_doubts(pairs: Pairs, sample: Sample, held: Rows, models: tuple[str, str]) -> Doubts:
     """All of them; `held` are the validation rows, `models` the names given to old and new."""
     found = Doubts()
     _count(found, pairs, held)

@@ -15,7 +15,6 @@ from torch import nn
 from crossfade.losses.alignment import alignment
 from crossfade.losses.contrastive import contrastive
 from crossfade.losses.orthogonality import gram_deviation, regularizer
-from crossfade.solvers.closed_form import as_kind, compose
 from crossfade.solvers.device import pick_device, seeded
 from crossfade.solvers.problem import Problem, Solution
 from crossfade.solvers.settings import HIDDEN
@@ -40,7 +39,7 @@ def _maps(
             linear.weight.detach(), linear.bias.detach(), near_orthogonal=near
         )
     if s.forward_kind == "mlp":
-        return backward, TrainableMlp(d, n, s.hidden or HIDDEN, None, scale=1.0)
+        return backward, TrainableMlp(d, n, tuple(s.hidden or HIDDEN), None, scale=1.0)
     linear = nn.Linear(d, n)
     forward = TrainableAffine(linear.weight.detach(), linear.bias.detach(), near_orthogonal=False)
     return backward, forward
@@ -50,9 +49,6 @@ def solve(problem: Problem) -> Solution:
     """Train both maps from a random start."""
     s, train = problem.settings, problem.train
     device = pick_device(s.device)
-    selection = problem.selection
-    closed_backward = as_kind(problem.rotation, "orthogonal")
-    closed = selection.scores(closed_backward, compose(closed_backward, *problem.ridge))
     old, new, placed = (
         torch.from_numpy(x).to(device) for x in (train.old, train.new, train.placed)
     )
@@ -105,5 +101,4 @@ def solve(problem: Problem) -> Solution:
             problem.report(history[-1])
         with torch.no_grad():
             solution_b, solution_f = backward.frozen(), forward.frozen()
-    scores = selection.scores(solution_b, solution_f)
-    return Solution(solution_b, solution_f, scores, closed, history)
+    return Solution(solution_b, solution_f, history)

@@ -43,8 +43,10 @@ class Selection:
     quarter of the others are neighbours, for if all were, every ranking would be right.
     """
 
-    def __init__(self, rows: Rows, cases: Sequence[str], metrics: Sequence[str]) -> None:
-        self.rows = rows
+    def __init__(
+        self, rows: Rows, cases: Sequence[str], metrics: Sequence[str], device: str = "cpu"
+    ) -> None:
+        self.rows, self.device = rows, device
         self.cases = tuple(dict.fromkeys((*cases, GUARD)))
         self.chosen = tuple(cases)
         self.metrics = tuple(metrics)
@@ -57,7 +59,7 @@ class Selection:
         )
 
     @property
-    def telling(self) -> bool:
+    def informative(self) -> bool:
         """Whether some row is not relevant to some other, so that a ranking can be wrong."""
         if self.rows.labels is None:
             return self.neighbours < len(self.rows.new) - 1
@@ -76,7 +78,9 @@ class Selection:
             # Nothing is cut in old/old: it is the index as it stands today.
             whole = {**vectors, "old": self.rows.old} if case == "old/old" else vectors
             query, gallery = case_vectors(case, whole)
-            out[case] = measure(query, gallery, self.relevance, self.metrics).means()
+            out[case] = measure(
+                query, gallery, self.relevance, self.metrics, device=self.device
+            ).means()
         return out
 
     def mean(self, scores: Scores) -> float:
@@ -115,7 +119,5 @@ class Solution:
 
     backward: BackwardMap | Mlp
     forward: ForwardMap
-    scores: Scores
-    closed_scores: Scores
     history: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

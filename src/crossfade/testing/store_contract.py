@@ -13,7 +13,7 @@ with its own library. Each test begins with an empty store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,12 +37,16 @@ ADDED = (VECTOR, STATE, PRINT)
 class App(Protocol):
     """An application with a table of `id`, `body`, `kind` and old vectors."""
 
-    place: str
+    address: str
     """The address of its store."""
     text_ids: tuple[str, ...]
     """Six ids for rows, and one that no row gets."""
     unit_length: bool
     """Whether the store keeps vectors at length one."""
+    # An application may also have:
+    #   key(n): the id that stands for the number n, where ids cannot be integers; those of larger
+    #           numbers must sort behind;
+    #   rounds: whether the store may round the last bits of a vector.
 
     def create(self, ids: list[Any], bodies: list[str], kinds: list[int], old: Float) -> None: ...
     def insert(self, ids: list[Any], bodies: list[str], kinds: list[int], old: Float) -> None: ...
@@ -55,6 +59,16 @@ class App(Protocol):
 
 def nothing_to_write(rows: pa.RecordBatch) -> None:
     """For `promote`: of no row anything is to be written."""
+
+
+def keys(app: App, numbers: Iterable[int]) -> list[Any]:
+    """The ids that stand for these numbers."""
+    return [getattr(app, "key", int)(number) for number in numbers]
+
+
+def everyone(app: App) -> list[Any]:
+    """The ids of all rows that each test begins with."""
+    return keys(app, range(0, 2 * ROWS, 2))
 
 
 def kinds(rows: int) -> list[int]:
@@ -79,8 +93,9 @@ def written(
 
 def assert_kept(app: App, found: Float, given: Float) -> None:
     """What was given is kept to the last bit, or at length one where the store keeps it so."""
-    if app.unit_length:
-        given = given / np.linalg.norm(given, axis=-1, keepdims=True)
+    if app.unit_length or getattr(app, "rounds", False):
+        if app.unit_length:
+            given = given / np.linalg.norm(given, axis=-1, keepdims=True)
         np.testing.assert_allclose(found, given, rtol=1e-6, atol=1e-7)
     else:
         np.testing.assert_array_equal(found, given)
@@ -102,9 +117,8 @@ class StoreContract:
 
     @pytest.fixture
     def store(self, app: App, old: Float) -> Iterator[Store]:
-        ids = list(range(0, 2 * ROWS, 2))
-        app.create(ids, [f"text {i}" for i in range(ROWS)], kinds(ROWS), old)
-        opened = open_store(app.place)
+        app.create(everyone(app), [f"text {i}" for i in range(ROWS)], kinds(ROWS), old)
+        opened = open_store(app.address)
         yield opened
         opened.close()
 
@@ -113,13 +127,13 @@ class StoreContract:
         store.add_columns(ADDED)
         return store
 
-    def test_describes_itself(self, store: Any) -> None:
+    def test_describes_itself(self, app: Any, store: Any) -> None:
         found = store.describe()
-        assert (found.rows, found.dim, found.metric, found.id, found.vector) == (
+        assert (found.rows, found.dim, found.distance, found.id, found.vector) == (
             (ROWS, DIM, "cosine", store.id, store.vector)
         )
         assert {"body", "kind"} <= set(found.columns)
-        assert found.id_type == "integer"
+        assert found.id_type == ("text" if hasattr(app, "key") else "integer")
         assert found.added == ()
 
     @pytest.mark.parametrize("size", [1, 7, 1000])
@@ -128,40 +142,42 @@ class StoreContract:
     ) -> None:
         batches = list(store.stream([store.vector, "body"], size=size))
         ids = [key for batch in batches for key in batch[store.id].to_pylist()]
-        assert ids == list(range(0, 2 * ROWS, 2))
+        assert ids == everyone(app)
         assert max(map(len, batches)) <= size
         assert_kept(app, np.vstack([matrix(b[store.vector]) for b in batches]), old)
         assert batches[0]["body"][0].as_py() == "text 0"
 
     def test_streams_from_a_cursor_even_when_its_row_is_gone(self, app: Any, store: Any) -> None:
-        app.delete(50)
-        batches = list(store.stream([store.vector], after=50, size=5))
-        assert [k for b in batches for k in b[store.id].to_pylist()] == list(range(52, 2 * ROWS, 2))
+        gone, *left = keys(app, range(50, 2 * ROWS, 2))
+        app.delete(gone)
+        batches = list(store.stream([store.vector], after=gone, size=5))
+        assert [k for b in batches for k in b[store.id].to_pylist()] == left
 
     def test_streams_rows_that_come_while_it_runs_or_leaves_them_whole(
         self, app: Any, store: Any, old: Any
     ) -> None:
         stream = store.stream([store.vector], size=10)
         seen = next(stream)[store.id].to_pylist()
-        app.delete(30)
-        app.insert([1001], ["late"], [0], old[:1])
+        gone, late = keys(app, [30, 1001])
+        app.delete(gone)
+        app.insert([late], ["late"], [0], old[:1])
         seen += [key for batch in stream for key in batch[store.id].to_pylist()]
-        assert 30 not in seen
-        assert set(seen) - {1001} == set(range(0, 2 * ROWS, 2)) - {30}
+        assert gone not in seen
+        assert set(seen) - {late} == set(everyone(app)) - {gone}
         assert len(seen) == len(set(seen))
 
     def test_reads_given_ids_in_their_order_without_those_that_are_gone(
         self, app: Any, store: Any, old: Any
     ) -> None:
-        batch = store.read([44, 3, 0], [store.vector, "body"])
-        assert batch[store.id].to_pylist() == [44, 0]
+        batch = store.read(keys(app, [44, 3, 0]), [store.vector, "body"])
+        assert batch[store.id].to_pylist() == keys(app, [44, 0])
         assert_kept(app, matrix(batch[store.vector]), old[[22, 0]])
         assert len(store.read([], [store.vector])) == 0
 
     def test_text_ids_work_too(self, app: Any, old: Any) -> None:
         *ids, gone = app.text_ids
         app.create(ids, list("uvwxyz"), [0, 1, 2, 0, 1, 2], old[:6])
-        store = open_store(app.place)
+        store = open_store(app.address)
         assert store.describe().id_type == "text"
         found = [k for b in store.stream([store.vector], size=2) for k in b[store.id].to_pylist()]
         assert found == sorted(ids)
@@ -181,25 +197,25 @@ class StoreContract:
     ) -> None:
         assert set(added.describe().added) == {c.name for c in ADDED}
         assert added.tally(STATE.name) == {None: ROWS}
-        rows = written(added, [0, 10, 20])
+        rows = written(added, keys(app, [0, 10, 20]))
         assert added.write(rows) == 3
         assert added.tally(STATE.name) == {None: ROWS - 3, "lifted": 3}
-        back = added.read([10, 0, 2], [VECTOR.name, STATE.name, PRINT.name])
+        back = added.read(keys(app, [10, 0, 2]), [VECTOR.name, STATE.name, PRINT.name])
         assert back[STATE.name].to_pylist() == ["lifted", "lifted", None]
         assert back[PRINT.name].to_pylist() == [1, 0, None]
         assert_kept(app, matrix(back[VECTOR.name])[:2], matrix(rows[VECTOR.name])[[1, 0]])
         assert not back[VECTOR.name][2].is_valid
 
     def test_writing_again_replaces(self, app: Any, added: Any) -> None:
-        added.write(written(added, [0, 10]))
-        again = written(added, [10], seed=9, state="filled")
+        added.write(written(added, keys(app, [0, 10])))
+        again = written(added, keys(app, [10]), seed=9, state="filled")
         assert added.write(again) == 1
         assert added.tally(STATE.name) == {None: ROWS - 2, "lifted": 1, "filled": 1}
-        back = added.read([10], [VECTOR.name])
+        back = added.read(keys(app, [10]), [VECTOR.name])
         assert_kept(app, matrix(back[VECTOR.name]), matrix(again[VECTOR.name]))
 
-    def test_adding_and_dropping_columns_twice_is_no_error(self, added: Any) -> None:
-        added.write(written(added, [0]))
+    def test_adding_and_dropping_columns_twice_is_no_error(self, app: Any, added: Any) -> None:
+        added.write(written(added, keys(app, [0])))
         added.add_columns(ADDED)
         assert added.tally(STATE.name) == {None: ROWS - 1, "lifted": 1}
         for _ in range(2):
@@ -207,47 +223,47 @@ class StoreContract:
         assert added.describe().added == ()
 
     def test_nothing_of_the_application_is_changed(self, app: Any, added: Any, old: Any) -> None:
-        added.write(written(added, list(range(0, 2 * ROWS, 2))))
+        added.write(written(added, everyone(app)))
         added.drop_columns([c.name for c in ADDED])
         kept = app.old()
-        assert sorted(kept) == list(range(0, 2 * ROWS, 2))
+        assert sorted(kept) == everyone(app)
         for i, vector in enumerate(old):
-            assert_kept(app, kept[2 * i], vector)
+            assert_kept(app, kept[keys(app, [2 * i])[0]], vector)
 
     def test_rows_that_are_gone_do_not_come_back(self, app: Any, added: Any) -> None:
-        app.delete(10)
-        assert added.write(written(added, [0, 10])) == 1
+        app.delete(*keys(app, [10]))
+        assert added.write(written(added, keys(app, [0, 10]))) == 1
         assert added.describe().rows == ROWS - 1
         assert sum(added.tally(STATE.name).values()) == ROWS - 1
 
     def test_a_row_that_changed_since_it_was_read_is_not_written(
         self, app: Any, added: Any, old: Any
     ) -> None:
-        batch = added.read([0, 2, 4], [added.vector])
-        app.change(2, "other", old[5])
-        rows = written(added, [0, 2, 4], token=batch[TOKEN])
+        batch = added.read(keys(app, [0, 2, 4]), [added.vector])
+        app.change(*keys(app, [2]), "other", old[5])
+        rows = written(added, keys(app, [0, 2, 4]), token=batch[TOKEN])
         # A store may refuse the batch as a whole; what it may not do is write the changed row.
         assert added.write(rows) in (0, 2)
-        assert added.read([2], [STATE.name])[STATE.name].to_pylist() == [None]
-        fresh = added.read([0, 2, 4], [added.vector])
-        assert added.write(written(added, [0, 2, 4], token=fresh[TOKEN])) == 3
+        assert added.read(keys(app, [2]), [STATE.name])[STATE.name].to_pylist() == [None]
+        fresh = added.read(keys(app, [0, 2, 4]), [added.vector])
+        assert added.write(written(added, keys(app, [0, 2, 4]), token=fresh[TOKEN])) == 3
         assert added.tally(STATE.name)["lifted"] == 3
 
     def test_a_row_deleted_since_it_was_read_is_not_written(self, app: Any, added: Any) -> None:
-        batch = added.read([0, 2], [added.vector])
-        app.delete(2)
-        assert added.write(written(added, [0, 2], token=batch[TOKEN])) in (0, 1)
-        assert added.read([2], [STATE.name])[STATE.name].to_pylist() == []
+        batch = added.read(keys(app, [0, 2]), [added.vector])
+        app.delete(*keys(app, [2]))
+        assert added.write(written(added, keys(app, [0, 2]), token=batch[TOKEN])) in (0, 1)
+        assert added.read(keys(app, [2]), [STATE.name])[STATE.name].to_pylist() == []
 
     def test_rows_that_come_later_have_nothing_in_added_columns(
         self, app: Any, added: Any, old: Any
     ) -> None:
-        added.write(written(added, list(range(0, 2 * ROWS, 2))))
-        app.insert([7, 9], ["late", "later"], [0, 1], old[:2])
+        added.write(written(added, everyone(app)))
+        app.insert(keys(app, [7, 9]), ["late", "later"], [0, 1], old[:2])
         assert added.tally(STATE.name) == {"lifted": ROWS, None: 2}
 
     def test_promoting_leaves_one_vector_column(self, app: Any, added: Any) -> None:
-        rows = written(added, list(range(0, 2 * ROWS, 2)))
+        rows = written(added, everyone(app))
         added.write(rows)
         name = added.promote(
             VECTOR.name, [STATE.name, PRINT.name], columns=(), work=nothing_to_write
@@ -257,14 +273,16 @@ class StoreContract:
             == name
         )
         added.close()
-        again = open_store(app.place, vector=name)
+        again = open_store(app.address, vector=name)
         found = again.describe()
         assert (found.rows, found.dim, found.added) == (ROWS, SHARED, ())
         assert {"body", "kind"} <= set(found.columns)
         query = np.random.default_rng(9).normal(size=SHARED).astype(np.float32)
         hits = again.search(query, column=name, k=5, where={"kind": [0, 1, 2]}, columns=["body"])
-        everyone = np.ones(ROWS, bool)
-        assert [h.id for h in hits] == brute_force(matrix(rows[VECTOR.name]), query, everyone)[:5]
+        every = np.ones(ROWS, bool)
+        assert [h.id for h in hits] == keys(
+            app, brute_force(matrix(rows[VECTOR.name]), query, every)[:5]
+        )
         assert hits[0].values["body"] == f"text {int(hits[0].id) // 2}"
         again.close()
 
@@ -279,28 +297,36 @@ class StoreContract:
         except (BadInput, StoreError) as error:
             assert STATE.name in str(error) or added.name in str(error)
 
-    def test_searches_the_old_vectors_like_brute_force(self, store: Any, old: Any) -> None:
+    def test_searches_the_old_vectors_like_brute_force(
+        self, app: Any, store: Any, old: Any
+    ) -> None:
         query = np.random.default_rng(5).normal(size=DIM).astype(np.float32)
         hits = store.search(query, column=store.vector, k=10, columns=["body"])
         expected = brute_force(old, query, np.ones(ROWS, bool))[:10]
-        assert [hit.id for hit in hits] == expected
+        assert [hit.id for hit in hits] == keys(app, expected)
         best = old[expected[0] // 2]
         cosine = best @ query / np.linalg.norm(best) / np.linalg.norm(query)
         assert hits[0].score == pytest.approx(cosine, abs=1e-5)
         assert hits[0].values == {"body": f"text {expected[0] // 2}"}
 
+    def test_hits_bring_their_id_along_where_it_is_asked_for(self, store: Any, old: Any) -> None:
+        for columns in ([store.id], ["body", store.id]):
+            hits = store.search(old[3], column=store.vector, k=2, columns=columns)
+            assert [list(hit.values) for hit in hits] == [columns, columns]
+            assert [hit.values[store.id] for hit in hits] == [hit.id for hit in hits]
+
     @pytest.mark.parametrize(
         "within",
         [Range(1, 2), Range(least=1), Range(most=1.5), Range(1, 1), Range(5, 9), Range(2, 1)],
     )
-    def test_searches_with_a_range(self, store: Any, old: Any, within: Any) -> None:
+    def test_searches_with_a_range(self, app: Any, store: Any, old: Any, within: Any) -> None:
         query = np.random.default_rng(6).normal(size=DIM).astype(np.float32)
         values = np.array(kinds(ROWS), float)
         low = -np.inf if within.least is None else within.least
         high = np.inf if within.most is None else within.most
         hits = store.search(query, column=store.vector, k=ROWS, where={"kind": within})
         keep = (values >= low) & (values <= high)
-        assert [hit.id for hit in hits] == brute_force(old, query, keep)
+        assert [hit.id for hit in hits] == keys(app, brute_force(old, query, keep))
 
     @pytest.mark.parametrize("ends", [(None, None), ("a", None), (True, 2), (float("nan"), 1)])
     def test_a_range_is_of_numbers(self, ends: Any) -> None:
@@ -310,41 +336,47 @@ class StoreContract:
     @pytest.mark.parametrize(
         "where", [{"kind": 1}, {"kind": [0, 2]}, {"kind": 2, "body": "text 5"}]
     )
-    def test_searches_with_a_filter(self, store: Any, old: Any, where: Any) -> None:
+    def test_searches_with_a_filter(self, app: Any, store: Any, old: Any, where: Any) -> None:
         query = np.random.default_rng(6).normal(size=DIM).astype(np.float32)
         keep = np.isin(kinds(ROWS), where["kind"])
         if "body" in where:
             keep &= np.arange(ROWS) == 5
         hits = store.search(query, column=store.vector, k=ROWS, where=where)
-        assert [hit.id for hit in hits] == brute_force(old, query, keep)
+        assert [hit.id for hit in hits] == keys(app, brute_force(old, query, keep))
 
-    def test_searches_an_added_column_among_the_rows_that_have_it(self, added: Any) -> None:
-        rows = written(added, list(range(0, 40, 2)))
+    def test_searches_an_added_column_among_the_rows_that_have_it(
+        self, app: Any, added: Any
+    ) -> None:
+        rows = written(added, keys(app, range(0, 40, 2)))
         added.write(rows)
         query = np.random.default_rng(7).normal(size=SHARED).astype(np.float32)
         hits = added.search(query, column=VECTOR.name, k=ROWS, where={"kind": [0, 1]})
         keep = np.isin(kinds(20), [0, 1])
-        assert [h.id for h in hits] == brute_force(matrix(rows[VECTOR.name]), query, keep)
+        assert [h.id for h in hits] == keys(
+            app, brute_force(matrix(rows[VECTOR.name]), query, keep)
+        )
 
     def test_searches_the_rows_that_miss_an_added_column(
         self, app: Any, added: Any, old: Any
     ) -> None:
-        added.write(written(added, list(range(0, 2 * ROWS, 2))))
+        added.write(written(added, everyone(app)))
         query = old[3]
         assert added.search(query, column=added.vector, k=5, missing=STATE.name) == []
-        app.insert([7], ["late"], [0], old[3:4])
+        app.insert(keys(app, [7]), ["late"], [0], old[3:4])
         hits = added.search(query, column=added.vector, k=5, missing=STATE.name)
-        assert [hit.id for hit in hits] == [7]
+        assert [hit.id for hit in hits] == keys(app, [7])
 
-    def test_an_index_finds_what_brute_force_finds(self, added: Any) -> None:
-        rows = written(added, list(range(0, 2 * ROWS, 2)))
+    def test_an_index_finds_what_brute_force_finds(self, app: Any, added: Any) -> None:
+        rows = written(added, everyone(app))
         added.write(rows)
         added.build_index(VECTOR.name)
         added.build_index(VECTOR.name)
         query = np.random.default_rng(8).normal(size=SHARED).astype(np.float32)
         hits = added.search(query, column=VECTOR.name, k=5)
-        everyone = np.ones(ROWS, bool)
-        assert [h.id for h in hits] == brute_force(matrix(rows[VECTOR.name]), query, everyone)[:5]
+        every = np.ones(ROWS, bool)
+        assert [h.id for h in hits] == keys(
+            app, brute_force(matrix(rows[VECTOR.name]), query, every)[:5]
+        )
 
     def test_refuses_filters_that_are_not_there_or_not_values(self, store: Any) -> None:
         query = np.ones(DIM, np.float32)
@@ -363,7 +395,7 @@ class StoreContract:
         store.put("other", "x")
         store.put("migration", '{"stage": "é"}')
         store.close()
-        again = open_store(app.place)
+        again = open_store(app.address)
         assert again.get("migration") == '{"stage": "é"}'
         again.put("migration", None)
         assert again.get("migration") is None
@@ -372,7 +404,7 @@ class StoreContract:
 
     def test_one_process_at_a_time_may_hold_it(self, app: Any, store: Any) -> None:
         with store.lock():
-            second = open_store(app.place)
+            second = open_store(app.address)
             with pytest.raises(StoreError, match="another process"), second.lock():
                 pass
             second.close()
@@ -381,9 +413,9 @@ class StoreContract:
 
     def test_refuses_odd_names(self, app: Any, store: Any) -> None:
         with pytest.raises(BadInput):
-            open_store(app.place, vector='em"bed; DROP')
+            open_store(app.address, vector='em"bed; DROP')
         with pytest.raises(BadInput, match="no_such"):
-            open_store(app.place, vector="no_such")
+            open_store(app.address, vector="no_such")
 
     def test_tells_its_statements(self, store: Any) -> None:
         told = store.statements(ADDED)

@@ -23,6 +23,7 @@ from safetensors.numpy import save as save_tensors
 
 from crossfade.errors import BadInput, BadUpgrade
 from crossfade.maps import Map
+from crossfade.remote import is_remote, to_path
 from crossfade.spaces import Normalization
 
 TENSORS, CONFIG, CARD = "upgrade.safetensors", "config.json", "README.md"
@@ -91,14 +92,17 @@ def pack(config: Config, tensors: dict[str, NDArray[Any]]) -> tuple[Config, byte
 
 def check_target(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that could not be written, before the work that would fill it."""
+    folder = to_path(folder)
     if folder.exists() and not overwrite:
         raise BadInput("already exists", where=folder, step="name another folder, or --overwrite")
     if folder.exists() and not (folder / CONFIG).is_file():
         raise BadInput("is there and is not an upgrade", where=folder, step="name another folder")
+    if is_remote(folder):
+        return
     if not folder.parent.is_dir():
         raise BadInput("is not a folder", where=folder.parent, step="make it, or name another")
     if not os.access(folder.parent, os.W_OK | os.X_OK):
-        raise BadInput("is not writable", where=folder.parent, step="name another place")
+        raise BadInput("is not writable", where=folder.parent, step="name another folder")
 
 
 def write(folder: Path, config: Config, tensors: bytes, card: str, *, overwrite: bool) -> None:

@@ -6,7 +6,7 @@ from crossfade.cases import CASES
 from crossfade.upgrade.artefact import Config
 
 
-def card(config: Config) -> str:
+def render_card(config: Config) -> str:
     """Markdown that says what the upgrade maps, how it was learned and what it reached."""
     old, new = config.old, config.new
     lines = [
@@ -43,7 +43,7 @@ def card(config: Config) -> str:
     return "\n".join(lines)
 
 
-def validated(config: Config) -> str:
+def describe_validation(config: Config) -> str:
     """What the validation scores are a measure of, and on how many rows."""
     rows, near = config.fit["validation_rows"], config.fit.get("neighbours", 10)
     if not config.validation:

@@ -13,7 +13,7 @@ from crossfade.maps import Mlp
 from crossfade.maps.near_orthogonal import deviation
 from crossfade.pairs import Pairs
 from crossfade.solvers import closed_form
-from crossfade.solvers.prepare import Prepared, prepare
+from crossfade.solvers.preparation import Prepared, prepare
 from crossfade.solvers.problem import Selection, Solution
 from crossfade.solvers.settings import Settings
 from crossfade.spaces import Normalization
@@ -23,18 +23,17 @@ from crossfade.upgrade.artefact import Config, Parts, SideConfig
 def learn(
     pairs: Pairs,
     settings: Settings,
-    models: tuple[str, str],
     report: Callable[[dict[str, Any]], None],
     solver: Callable[[Prepared], Solution] | None = None,
     *,
     force: bool = False,
 ) -> Parts:
-    """Both maps and their config; `models` are the names of the old and the new model.
+    """Both maps and their config.
 
     `solver` takes the place of the one the settings name: it is how baselines are learned. `force`
     goes on where the pairs do not look right, with a warning.
     """
-    prepared = prepare(pairs, settings, report, models, force=force)
+    prepared = prepare(pairs, settings, report, force=force)
     solution = (solver or solve)(prepared)
     moments = prepared.problem.moments
     return Parts(
@@ -46,7 +45,7 @@ def learn(
         ),
         axes=None if prepared.axes is None else prepared.axes.astype(np.float32),
         sketch=prepared.sketch,
-        config=_config(pairs, prepared, solution, models),
+        config=_config(pairs, prepared, solution),
     )
 
 
@@ -64,27 +63,23 @@ def solve(prepared: Prepared) -> Solution:
     return fast.solve(problem)
 
 
-def _config(
-    pairs: Pairs, prepared: Prepared, solution: Solution, models: tuple[str, str]
-) -> Config:
+def _config(pairs: Pairs, prepared: Prepared, solution: Solution) -> Config:
     problem, settings = prepared.problem, prepared.problem.settings
-    table = Selection(problem.selection.rows, CASES, settings.select_metrics)
+    chosen_by = problem.selection
+    table = Selection(chosen_by.rows, CASES, settings.select_metrics, chosen_by.device)
     # Where every row is relevant to every other, all of it is 100 whatever was learned.
-    telling = table.telling
+    informative = table.informative
     backward = solution.backward
     return Config(
         crossfade_version=__version__,
-        old=_side(models[0], pairs.old_dim, settings.normalize_old),
-        new=_side(models[1], pairs.new_dim, settings.normalize_new),
+        old=_side(settings.old_model, pairs.old_dim, settings.normalize_old),
+        new=_side(settings.new_model, pairs.new_dim, settings.normalize_new),
         shared_dim=backward.out_dim,
         backward=cast(Any, backward.kind),
         forward=cast(Any, solution.forward.kind),
         lambda_asked=settings.lam if settings.backward_map == "near-orthogonal" else None,
         lambda_reached=float("nan") if isinstance(backward, Mlp) else deviation(backward.weight),
-        settings={
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in ((n, getattr(settings, n)) for n in Settings.names())
-        },
+        settings=settings.record(),
         fit={
             "rows": prepared.rows,
             "validation_rows": prepared.validation_rows,
@@ -94,9 +89,9 @@ def _config(
             "ridge_penalty": prepared.penalty,
             "warnings": prepared.warnings,
         },
-        validation=table.scores(solution.backward, solution.forward) if telling else {},
+        validation=table.scores(solution.backward, solution.forward) if informative else {},
         closed_form=table.scores(*closed_form.start(problem.rotation, problem.ridge))
-        if telling
+        if informative
         else {},
         notes=solution.notes,
         history=solution.history,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,11 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from crossfade.errors import BadInput, BadUpgrade, MissingExtra
 from crossfade.maps import KINDS
 from crossfade.maps.directed import Directed
+from crossfade.remote import to_path
 from crossfade.sketch import Seen, seen
-from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS, Settings
+from crossfade.solvers.settings import Options, Settings, declared
 from crossfade.spaces import Side, fit_dim, inverse_norms
 from crossfade.upgrade import artefact
-from crossfade.upgrade.card import card
+from crossfade.upgrade.card import render_card
+from crossfade.upgrade.description import describe
+from crossfade.upgrade.notebook import render_table
 
 # Learning needs scipy, pyarrow and perhaps torch; loading and applying must not wait for them.
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 Report = Callable[[dict[str, Any]], None]
 
 
-class Upgrade:
+class Upgrade(Options):
     """A backward map B (new → shared) and a forward map F (old → shared), learned from pairs.
 
     Parameters
@@ -67,39 +70,6 @@ class Upgrade:
     backward_: Directed
     forward_: Directed
     config_: artefact.Config
-
-    def __init__(
-        self,
-        *,
-        backward_map: str = "orthogonal",
-        forward_map: str = "auto",
-        solver: str = "fast",
-        lam: float = 12.0,
-        alpha: float | None = None,
-        regularizer: str = "smooth",
-        regularizer_weight: float = 1.0,
-        hidden: Sequence[int] | None = None,
-        w1: float | None = None,
-        w2: float | None = None,
-        w3: float = 1.0,
-        w4: float | None = None,
-        temperature: float | None = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        lr: float | None = None,
-        weight_decay: float | None = None,
-        validation: float | None = None,
-        select_cases: Sequence[str] = SELECT_CASES,
-        select_metrics: Sequence[str] = SELECT_METRICS,
-        normalize_old: str = "l2",
-        normalize_new: str = "l2",
-        rotate_old: bool = False,
-        seed: int = 0,
-        device: str = "auto",
-        old_model: str = "",
-        new_model: str = "",
-    ) -> None:
-        self._set(**{k: v for k, v in locals().items() if k in self._names()})
 
     def fit(
         self,
@@ -155,7 +125,7 @@ class Upgrade:
             rows = rows @ self.axes_
         return np.asarray(rows if np.ndim(new) == 2 else rows[0], np.float32)
 
-    def place(self, old: ArrayLike) -> NDArray[np.float32]:
+    def in_shared_space(self, old: ArrayLike) -> NDArray[np.float32]:
         """Old vectors themselves as they sit in the shared space, not lifted by F.
 
         As the index holds them (`as_stored`), then cut or padded with zeros to its dimension.
@@ -183,16 +153,23 @@ class Upgrade:
         """How many of these new vectors (rows, n) the upgrade was fitted on."""
         return seen(self._fitted().sketch_, np.asarray(new))
 
+    def describe(self) -> dict[str, Any]:
+        """Directions, dimensions, λ asked and reached, losses, and the angles between B's columns,
+        as `crossfade inspect` shows them."""
+        return describe(self._fitted())
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the upgrade folder: whole, or not at all."""
+        """Write the upgrade folder, here or to `s3://`, `gs://`, `az://`: whole, or not at all."""
         config, data = artefact.pack(self._fitted().config_, self._tensors())
-        artefact.write(Path(folder), config, data, card(config), overwrite=overwrite)
-        return Path(folder)
+        target = to_path(folder)
+        artefact.write(target, config, data, render_card(config), overwrite=overwrite)
+        return target
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read an upgrade folder; numpy is all that applying it needs."""
-        config, tensors = artefact.read(Path(folder))
+        """Read an upgrade folder, of this machine or of an object store; numpy is all that
+        applying it needs."""
+        config, tensors = artefact.read(to_path(folder))
         try:
             upgrade = cls._unfitted(config)
             maps = {
@@ -232,6 +209,19 @@ class Upgrade:
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
+    def _repr_html_(self) -> str:
+        if not hasattr(self, "config_"):
+            return render_table(repr(self), [], [])
+        config = self.config_
+        maps = f"B {config.backward}, F {config.forward}, {config.shared_dim} dimensions shared"
+        title = f"{config.old.model or 'old'} → {config.new.model or 'new'}: {maps}"
+        metrics = list(next(iter(self.validation_.values()), {}))
+        rows = [
+            [case, *(f"{found[m]:.1f}" for m in metrics)]
+            for case, found in self.validation_.items()
+        ]
+        return render_table(title, ["on validation", *metrics] if rows else [], rows)
+
     @property
     def hash_(self) -> str:
         """The content hash of the saved folder."""
@@ -239,7 +229,7 @@ class Upgrade:
 
     @classmethod
     def _names(cls) -> list[str]:
-        return [*Settings.names(), "old_model", "new_model"]
+        return [one.name for one in declared()]
 
     def _set(self, **params: Any) -> None:
         for name, value in params.items():
@@ -260,15 +250,13 @@ class Upgrade:
     ) -> artefact.Parts:
         from crossfade.upgrade.learning import learn
 
-        models = self.get_params()["old_model"], self.get_params()["new_model"]
-        return learn(pairs, settings, models, report, force=force)
+        return learn(pairs, settings, report, force=force)
 
     def _settings(self) -> Settings:
-        values = {name: getattr(self, name) for name in Settings.names()}
-        for name in ("hidden", "select_cases", "select_metrics"):
-            values[name] = None if values[name] is None else tuple(values[name])
         # numpy's numbers, as a parameter search passes them, are not JSON's.
-        values = {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
+        values = {
+            k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params().items()
+        }
         return Settings(**values)
 
     def _fitted(self) -> Self:

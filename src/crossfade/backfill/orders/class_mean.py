@@ -8,23 +8,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossfade.backfill.items import Groups, Index, Items
+from crossfade.backfill.orders.contract import Order
 from crossfade.errors import BadInput, MissingExtra
 
 
-def far_mse(items: Items, groups: Groups | None, /) -> NDArray[np.float64]:
+class FarMse(Order):
     """Farthest first by mean squared error."""
-    found = with_means("squared_gaps", items, *_own(items, groups))
-    return np.asarray(found / items.lifted.shape[1])
+
+    name = "far-mse"
+    by_groups = True
+
+    def __call__(self, items: Items, groups: Groups | None = None, /) -> NDArray[np.float64]:
+        found = with_means("squared_gaps", items, *_own(items, groups))
+        return np.asarray(found / items.lifted.shape[1])
 
 
-def near_mse(items: Items, groups: Groups | None, /) -> NDArray[np.float64]:
+class NearMse(FarMse):
     """Nearest first."""
-    return -far_mse(items, groups)
+
+    name = "near-mse"
+
+    def __call__(self, items: Items, groups: Groups | None = None, /) -> NDArray[np.float64]:
+        return -super().__call__(items, groups)
 
 
-def far_cosine(items: Items, groups: Groups | None, /) -> NDArray[np.float64]:
+class FarCosine(Order):
     """Farthest first by cosine distance."""
-    return 1.0 - with_means("cosines", items, *_own(items, groups))
+
+    name = "far-cosine"
+    by_groups = True
+
+    def __call__(self, items: Items, groups: Groups | None = None, /) -> NDArray[np.float64]:
+        return 1.0 - with_means("cosines", items, *_own(items, groups))
 
 
 def with_means(

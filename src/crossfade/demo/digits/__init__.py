@@ -3,6 +3,7 @@
 images → network → (upgrade, measure) and (spaces → picture) → story → folder; narration tells it.
 """
 
-from crossfade.demo.digits.story import Story, tell
+from crossfade.demo.digits.folder import run
+from crossfade.demo.digits.story import Story
 
-__all__ = ["Story", "tell"]
+__all__ = ["Story", "run"]

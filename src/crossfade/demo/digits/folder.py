@@ -8,12 +8,21 @@ from pathlib import Path
 import numpy as np
 
 from crossfade.demo.digits.picture import draw
-from crossfade.demo.digits.story import Embedded, Story
-from crossfade.demo.folder import UPGRADE, made
+from crossfade.demo.digits.story import Embedded, Report, Story, run_story
+from crossfade.demo.folder import UPGRADE, check_folder, made
 from crossfade.files import replacing
 
 PAIRS, TEST, TABLE, PICTURE = "pairs.npz", "test.npz", "demo.json", "spaces.png"
 FILES = (PAIRS, TEST, TABLE, PICTURE)
+
+
+def run(folder: Path, seed: int = 0, report: Report = lambda what, done, total: None) -> Story:
+    """The whole demo: train, learn, measure, and leave everything in `folder`."""
+    # Before the work, not after it.
+    check_folder(folder, FILES)
+    story = run_story(seed, report)
+    fill(folder, story)
+    return story
 
 
 def fill(folder: Path, story: Story) -> None:

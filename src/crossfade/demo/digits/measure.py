@@ -30,7 +30,7 @@ def measure(
     (0.0, 100.0)
     """
     vectors = {
-        "old": upgrade.place(old),
+        "old": upgrade.in_shared_space(old),
         "new": new,
         "B(new)": upgrade.backward(new),
         "F(old)": upgrade.forward(old),

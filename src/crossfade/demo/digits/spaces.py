@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossfade.solvers.settings import BackwardKind
 from crossfade.upgrade import Upgrade
 
-KINDS = ("affine", "orthogonal", "near-orthogonal")
+KINDS: tuple[BackwardKind, ...] = ("affine", "orthogonal", "near-orthogonal")
 LAMBDA = 1.0
 
 
@@ -66,7 +67,7 @@ def map_spaces(
     scales = [np.linalg.norm(side, axis=1).mean() for side in train]
     train_old, train_new = (side / scale for side, scale in zip(train, scales, strict=True))
     old, new = (side / scale for side, scale in zip(test, scales, strict=True))
-    mapped = {}
+    mapped: dict[str, Mapped] = {}
     for kind in KINDS:
         upgrade = Upgrade(
             backward_map=kind,

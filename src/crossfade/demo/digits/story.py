@@ -24,7 +24,7 @@ Report = Callable[[str, int, int], None]
 
 # Chosen on validation rows cut from the training images, over five seeds; never on the test images.
 DIM, STEPS, LR = 64, 300, 1e-3
-# Two dimensions are a tight place for ten digits: it takes longer to find one for each.
+# Two dimensions are tight for ten digits: it takes longer to find one for each.
 STEPS_2D, LR_2D = 600, 3e-3
 
 
@@ -65,8 +65,8 @@ class Story:
         }
 
 
-def tell(seed: int = 0, report: Report = lambda what, done, total: None) -> Story:
-    """Train the models, learn the upgrade and measure it; the same seed tells the same story."""
+def run_story(seed: int = 0, report: Report = lambda what, done, total: None) -> Story:
+    """Train the models, learn the upgrade and measure it; the same seed gives the same story."""
     for module, package in (
         ("sklearn", "scikit-learn"),
         ("torch", "torch"),

@@ -5,6 +5,7 @@ down by folder and picture; narration tells it.
 """
 
 from crossfade.demo.texts.data import embed_new, load_texts
-from crossfade.demo.texts.upgrade import Story, tell
+from crossfade.demo.texts.folder import run
+from crossfade.demo.texts.upgrade import Story
 
-__all__ = ["Story", "embed_new", "load_texts", "tell"]
+__all__ = ["Story", "embed_new", "load_texts", "run"]

@@ -1,7 +1,8 @@
 """Two thousand texts, six hundred lookups and both models' vectors of them, as shipped.
 
-Texts are descriptions out of docstrings (LICENCES.txt says whose), a lookup is the summary above
-one of them and wants that one back. Made by examples/demo_data.py; no model is needed to read it.
+Texts are descriptions out of docstrings (LICENCES.txt says whose), the title of each the summary
+above it; a lookup is one of these titles and wants its text back. Made by examples/demo_data.py; no
+model is needed to read it.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Texts:
     """Documents in the order of their ids, and the lookups that ask for some of them."""
 
     ids: list[str]
+    titles: list[str]
     texts: list[str]
     vectors: Vectors
     lookups: Lookups
@@ -87,6 +89,7 @@ def load_texts() -> Texts:
     ):
         return Texts(
             ids=_lines(held["ids"]),
+            titles=_lines(held["titles"]),
             texts=_lines(held["texts"]),
             vectors=Vectors(*(_vectors(held, f"document_{side}") for side in ("old", "new"))),
             lookups=Lookups(

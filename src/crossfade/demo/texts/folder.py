@@ -19,7 +19,9 @@ from crossfade.demo.texts.upgrade import (
     PAIRS,
     PLAN,
     TABLE,
+    Report,
     Story,
+    run_story,
 )
 from crossfade.errors import BadInput
 from crossfade.files import replacing
@@ -28,6 +30,17 @@ NUMBERS, PICTURE, CARD = "quality.json", "quality.png", "quality.md"
 FILES = (PAIRS, HELD, LOOKUPS, EVALUATION, NUMBERS, PICTURE, CARD)
 TABLES = (BEFORE, TABLE)
 _MINE = {"demo": "texts"}
+
+
+def run(folder: Path, seed: int = 0, report: Report = lambda what, done, total: None) -> Story:
+    """The whole demo: every step on a real table in `folder`, and what it shows beside it."""
+    # Before the work, not after it.
+    check_folder(folder)
+    with demo_folder.made(folder):
+        clear(folder)
+        story = run_story(folder, seed, report)
+        fill(folder, story)
+    return story
 
 
 def check_folder(folder: Path) -> None:

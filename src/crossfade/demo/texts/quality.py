@@ -75,12 +75,12 @@ def today(store: Store, texts: Texts) -> Quality:
 
 
 def ask(
-    place: str, upgrade: Upgrade, texts: Texts, report: Callable[[int, int], None]
+    address: str, upgrade: Upgrade, texts: Texts, report: Callable[[int, int], None]
 ) -> dict[Way, Quality]:
     """All lookups in every way, by an application that has just connected."""
     asked, found = texts.asked, {}
     wanted = wanted_ids(texts, asked)
-    searcher = Searcher(place, upgrade)
+    searcher = Searcher(address, upgrade)
     try:
         for done, way in enumerate(WAYS):
             hits = searcher.search_many(
@@ -106,11 +106,11 @@ class Application:
     # Between two searches: an application that is used, not one that is flooded.
     PAUSE_SECONDS = 0.02
 
-    def __init__(self, place: str, upgrade: Upgrade, texts: Texts) -> None:
+    def __init__(self, address: str, upgrade: Upgrade, texts: Texts) -> None:
         self.answered = 0
         self.failures: list[str] = []
         self._asked = texts.asked.vectors
-        self._searcher = Searcher(open_store(place), upgrade)
+        self._searcher = Searcher(open_store(address), upgrade)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._search, daemon=True)
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from crossfade.backfill.planning import plan
 from crossfade.backfill.record import PlanRecord
 from crossfade.compatibility import Compatibility, Held, evaluate
-from crossfade.compatibility.write import finite, record
 from crossfade.demo.folder import UPGRADE
 from crossfade.demo.texts.data import NEW_MODEL, OLD_MODEL, Texts, embed_new, load_texts
 from crossfade.demo.texts.quality import MRR, Application, Stage, ask, today, wanted_ids
@@ -96,8 +95,8 @@ class Story:
 
 
 @dataclass
-class _Telling:
-    """The story as far as it has been told."""
+class _Run:
+    """The demo as far as it has come."""
 
     folder: Path
     texts: Texts
@@ -111,8 +110,8 @@ class _Telling:
 
     def stage(self, name: str, filled: float, upgrade: Upgrade) -> None:
         report = partial(self.report, f"lookups: {name}")
-        place = str(self.folder / TABLE)
-        self.stages.append(Stage(name, filled, ask(place, upgrade, self.texts, report)))
+        address = str(self.folder / TABLE)
+        self.stages.append(Stage(name, filled, ask(address, upgrade, self.texts, report)))
 
 
 def check_extras() -> None:
@@ -122,54 +121,56 @@ def check_extras() -> None:
             raise MissingExtra(package, extra="demo", need="the demo")
 
 
-def tell(folder: Path, seed: int = 0, report: Report = lambda what, done, total: None) -> Story:
-    """Upgrade a table in `folder`, an empty place; the same seed tells the same story."""
+def run_story(
+    folder: Path, seed: int = 0, report: Report = lambda what, done, total: None
+) -> Story:
+    """Upgrade a table in `folder`, empty; the same seed gives the same story."""
     check_extras()
     begin = time.monotonic()
-    telling = _Telling(folder, load_texts(), seed, report)
-    _write_tables(telling)
-    fitted = _sample(telling)
-    upgrade = _fit(telling, fitted)
-    held = _hold_out(telling, fitted)
-    evaluation = _evaluate(telling, upgrade, held)
-    planned = _plan(telling, upgrade, held)
-    application = _migrate(telling, upgrade)
+    run = _Run(folder, load_texts(), seed, report)
+    _write_tables(run)
+    fitted = _sample(run)
+    upgrade = _fit(run, fitted)
+    held = _hold_out(run, fitted)
+    evaluation = _evaluate(run, upgrade, held)
+    planned = _plan(run, upgrade, held)
+    application = _migrate(run, upgrade)
     return Story(
         seed=seed,
-        rows=len(telling.texts),
-        planned_with=len(telling.texts.planned_with),
-        asked=len(telling.texts.asked),
+        rows=len(run.texts),
+        planned_with=len(run.texts.planned_with),
+        asked=len(run.texts.asked),
         evaluation=evaluation,
         plan=planned,
-        steps=telling.steps,
-        stages=telling.stages,
+        steps=run.steps,
+        stages=run.stages,
         answered=application.answered,
         failures=application.failures,
         seconds=time.monotonic() - begin,
     )
 
 
-def _write_tables(telling: _Telling) -> None:
+def _write_tables(run: _Run) -> None:
     """The table as it is today, twice: one to upgrade, one for the reader to do it again."""
     import lance
     import pyarrow as pa
 
-    texts = telling.texts
+    texts = run.texts
     table = pa.table({"id": texts.ids, "text": texts.texts, "vector": to_arrow(texts.vectors.old)})
     for name in (BEFORE, TABLE):
-        lance.write_dataset(table, telling.folder / name)
-    store = open_store(telling.folder / TABLE)
+        lance.write_dataset(table, run.folder / name)
+    store = open_store(run.folder / TABLE)
     try:
-        telling.stages.append(Stage("today", 0.0, {"old": today(store, texts)}))
+        run.stages.append(Stage("today", 0.0, {"old": today(store, texts)}))
     finally:
         store.close()
 
 
-def _sample(telling: _Telling) -> NDArray[np.int64]:
+def _sample(run: _Run) -> NDArray[np.int64]:
     """Rows of the table with the new model's vectors beside the old; none that a lookup wants."""
-    texts, folder = telling.texts, telling.folder
+    texts, folder = run.texts, run.folder
     unwanted = np.setdiff1d(np.arange(len(texts)), texts.lookups.wanted)
-    drawn = np.random.default_rng(telling.seed).choice(unwanted, PAIRED, replace=False)
+    drawn = np.random.default_rng(run.seed).choice(unwanted, PAIRED, replace=False)
     drawn = np.sort(drawn)
     ids = [texts.ids[row] for row in drawn]
     store = open_store(folder / TABLE)
@@ -179,30 +180,30 @@ def _sample(telling: _Telling) -> NDArray[np.int64]:
         store.close()
     old = np.stack([np.asarray(one, np.float32) for one in rows["vector"].to_pylist()])
     _save(folder / PAIRS, ids=np.array(ids), old=old, new=embed_new(rows["text"].to_pylist()))
-    telling.step("pairs", f"{PAIRED} rows of the table embedded by the new model too: {PAIRS}")
+    run.step("pairs", f"{PAIRED} rows of the table embedded by the new model too: {PAIRS}")
     return drawn
 
 
-def _fit(telling: _Telling, fitted: NDArray[np.int64]) -> Upgrade:
+def _fit(run: _Run, fitted: NDArray[np.int64]) -> Upgrade:
     """Both maps in closed form: no epoch, no torch, the same every time."""
-    telling.report("fitting", 0, 1)
+    run.report("fitting", 0, 1)
     upgrade = Upgrade(
-        solver="closed_form", seed=telling.seed, old_model=OLD_MODEL, new_model=NEW_MODEL
-    ).fit(Pairs.open(telling.folder / PAIRS))
-    upgrade.save(telling.folder / UPGRADE, overwrite=True)
-    telling.report("fitting", 1, 1)
-    telling.step(
+        solver="closed_form", seed=run.seed, old_model=OLD_MODEL, new_model=NEW_MODEL
+    ).fit(Pairs.open(run.folder / PAIRS))
+    upgrade.save(run.folder / UPGRADE, overwrite=True)
+    run.report("fitting", 1, 1)
+    run.step(
         "fit",
         f"B and F learned from these {len(fitted)} pairs: {UPGRADE}",
-        f"crossfade fit {PAIRS} -o {UPGRADE} --solver closed_form --seed {telling.seed} "
+        f"crossfade fit {PAIRS} -o {UPGRADE} --solver closed_form --seed {run.seed} "
         f"--old-model {OLD_MODEL} --new-model {NEW_MODEL} --overwrite",
     )
     return upgrade
 
 
-def _hold_out(telling: _Telling, fitted: NDArray[np.int64]) -> Held:
+def _hold_out(run: _Run, fitted: NDArray[np.int64]) -> Held:
     """Documents the fit has not seen, and lookups among them, as files and as they are used."""
-    texts, folder = telling.texts, telling.folder
+    texts, folder = run.texts, run.folder
     rows = np.setdiff1d(np.arange(len(texts)), fitted)
     documents, lookups = texts.vectors.rows(rows), texts.planned_with
     qrels = np.stack([np.arange(len(lookups)), np.searchsorted(rows, lookups.wanted)], axis=1)
@@ -228,59 +229,59 @@ def _hold_out(telling: _Telling, fitted: NDArray[np.int64]) -> Held:
     )
 
 
-def _evaluate(telling: _Telling, upgrade: Upgrade, held: Held) -> Compatibility:
+def _evaluate(run: _Run, upgrade: Upgrade, held: Held) -> Compatibility:
     """What each way of asking is worth on the table as it is, before it is touched."""
     found = evaluate(
         upgrade,
         held,
         metrics=[MRR],
         required=["both/old"],
-        seed=telling.seed,
-        progress=lambda case, done, total: telling.report("evaluating", done, total),
+        seed=run.seed,
+        progress=lambda case, done, total: run.report("evaluating", done, total),
     )
-    with replacing(telling.folder / EVALUATION, overwrite=True) as temporary:
-        text = json.dumps(finite(record(found)), indent=2, ensure_ascii=False)
+    with replacing(run.folder / EVALUATION, overwrite=True) as temporary:
+        text = json.dumps(found.record(), indent=2, ensure_ascii=False)
         temporary.write_text(text + "\n", encoding="utf-8")
     means = {case: found.cases[case].mean(MRR) for case in ("old/old", "B(new)/old", "both/old")}
-    telling.step(
+    run.step(
         "evaluate",
         f"{held.queries} lookups on the table untouched: {means['old/old']:.1f} today, "
         f"{means['B(new)/old']:.1f} with new queries alone, {means['both/old']:.1f} with both "
         f"({MRR})",
         f"crossfade evaluate {UPGRADE} {HELD} --metric {MRR} --require both/old "
-        f"--seed {telling.seed} --json {EVALUATION}",
+        f"--seed {run.seed} --json {EVALUATION}",
     )
     return found
 
 
-def _plan(telling: _Telling, upgrade: Upgrade, held: Held) -> PlanRecord:
+def _plan(run: _Run, upgrade: Upgrade, held: Held) -> PlanRecord:
     """How to ask, whom to embed first and where to stop, by simulation on the same lookups."""
-    rows = len(telling.texts)
+    rows = len(run.texts)
     made = plan(
         upgrade,
         held,
         optimize=[MRR],
         items=rows,
-        seed=telling.seed,
-        progress=lambda done, total: telling.report("planning", done, total),
+        seed=run.seed,
+        progress=lambda done, total: run.report("planning", done, total),
     )
-    made.save(telling.folder / PLAN, overwrite=True)
+    made.save(run.folder / PLAN, overwrite=True)
     found = made.record
     low = found.lowest[MRR]
-    telling.step(
+    run.step(
         "plan",
         f"{found.recommendation}: {found.reason}; promised is a lowest point of "
         f"{low['against_today']:+.1f} [{low['ci95'][0]:+.1f}, {low['ci95'][1]:+.1f}] against today",
         f"crossfade plan {UPGRADE} {HELD} -o {PLAN} --optimize {MRR} --items {rows} "
-        f"--seed {telling.seed} --overwrite",
+        f"--seed {run.seed} --overwrite",
     )
     return found
 
 
-def _migrate(telling: _Telling, upgrade: Upgrade) -> Application:
+def _migrate(run: _Run, upgrade: Upgrade) -> Application:
     """The plan carried out on the table, with somebody searching it from the first step on."""
-    folder, place = telling.folder, telling.folder / TABLE
-    migration = Migration(place, folder / UPGRADE)
+    folder, table = run.folder, run.folder / TABLE
+    migration = Migration(table, folder / UPGRADE)
     embedder = CallableEmbedder(embed_new, EMBEDDER)
     try:
         # The evaluation may speak against it; then the reader should see what comes of it.
@@ -288,62 +289,60 @@ def _migrate(telling: _Telling, upgrade: Upgrade) -> Application:
             source="text", evaluation=folder / EVALUATION, plan=folder / PLAN, force=True
         )
         forced = any(text.startswith("forced") for text in seen.warnings)
-        telling.step(
+        run.step(
             "start",
             f"journal and columns for {seen.store.rows:,} rows; new queries work from here on"
             + (f" ({seen.warnings[0]})" if forced else ""),
             f"crossfade migrate start {BEFORE} {UPGRADE} --source text --evaluation {EVALUATION} "
             f"--plan {PLAN}" + (" --force" if forced else ""),
         )
-        with Application(str(place), upgrade, telling.texts) as application:
-            telling.stage("started", 0.0, upgrade)
-            lifted = migration.forward(progress=partial(telling.report, "lifting"))
-            telling.step(
+        with Application(str(table), upgrade, run.texts) as application:
+            run.stage("started", 0.0, upgrade)
+            lifted = migration.forward(progress=partial(run.report, "lifting"))
+            run.step(
                 "forward",
                 f"F(old) written for {lifted.written:,} rows, nothing embedded",
                 f"crossfade migrate forward {BEFORE}",
             )
-            telling.stage("lifted", 0.0, upgrade)
-            _backfill(telling, migration, embedder)
-            verified = migration.verify(
-                embed=embedder, progress=partial(telling.report, "verifying")
-            )
+            run.stage("lifted", 0.0, upgrade)
+            _backfill(run, migration, embedder)
+            verified = migration.verify(embed=embedder, progress=partial(run.report, "verifying"))
             passed = sum(check.passed is True for check in verified.checks)
             ran = sum(check.passed is not None for check in verified.checks)
-            telling.step(
+            run.step(
                 "verify",
                 f"{passed} of {ran} checks passed",
                 f"crossfade migrate verify {BEFORE} --embed {EMBEDDER}",
             )
-            done = migration.finish(progress=partial(telling.report, "finishing"))
+            done = migration.finish(progress=partial(run.report, "finishing"))
             own = "its own space" if done.space == "new" else "the shared space"
-            telling.step(
+            run.step(
                 "finish",
                 f"the old vectors are gone; {done.vector!r} holds the new model's, in {own}",
                 f"crossfade migrate finish {BEFORE} --yes",
             )
-            telling.stage("finished", migration.status().share, upgrade)
+            run.stage("finished", migration.status().share, upgrade)
     finally:
         migration.close()
     return application
 
 
-def _backfill(telling: _Telling, migration: Migration, embedder: CallableEmbedder) -> None:
+def _backfill(run: _Run, migration: Migration, embedder: CallableEmbedder) -> None:
     commands, told = [], []
     for share in SHARES:
         filled = migration.backfill(
             embedder,
-            plan=telling.folder / PLAN,
+            plan=run.folder / PLAN,
             share=share,
-            progress=partial(telling.report, f"filling to {share:.0%}"),
+            progress=partial(run.report, f"filling to {share:.0%}"),
         )
         told.append(f"{filled.filled:,}")
         commands.append(
             f"crossfade migrate backfill {BEFORE} --plan {PLAN} --embed {EMBEDDER} "
             f"--share {share:g}"
         )
-        telling.stage(f"{filled.share:.0%} filled", filled.share, migration.upgrade)
-    telling.step(
+        run.stage(f"{filled.share:.0%} filled", filled.share, migration.upgrade)
+    run.step(
         "backfill",
         f"{', '.join(told)} rows embedded by the new model, in the plan's order",
         *commands,

@@ -11,12 +11,11 @@ import typer
 from rich.text import Text
 
 from crossfade.cli.output import PlainConsole
-from crossfade.errors import BadInput
+from crossfade.distance import DISTANCES, check_distance
 from crossfade.migration import Migration
-from crossfade.stores import METRICS
 from crossfade.stores.registry import built_in, forms
 
-StorePlace = Annotated[str, typer.Argument(help=f"The store: {forms(built_in())}.")]
+StoreAddress = Annotated[str, typer.Argument(help=f"The store: {forms(built_in())}.")]
 UpgradeFolder = Annotated[
     Path | None, typer.Option(help="The upgrade, if its folder was moved since `start`.")
 ]
@@ -26,9 +25,13 @@ IdColumn = Annotated[
 VectorColumn = Annotated[
     str | None, typer.Option(help="The column of old vectors, where `start` cannot tell it.")
 ]
-MetricName = Annotated[
+DistanceName = Annotated[
     str | None,
-    typer.Option(help=f"How vectors are compared: {', '.join(METRICS)}; by default the index's."),
+    typer.Option(
+        "--distance",
+        "--metric",
+        help=f"How vectors are compared: {', '.join(DISTANCES)}; by default the index's.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, do nothing.")]
 AsJson = Annotated[str | None, typer.Option("--json", metavar="FILE", help="'-' is stdout.")]
@@ -40,12 +43,11 @@ def opened(
     upgrade: Path | None,
     id: str | None = None,
     vector: str | None = None,
-    metric: str | None = None,
+    distance: str | None = None,
 ) -> Iterator[Migration]:
     """The migration of a store, whose connections are let go at the end."""
-    if metric is not None and metric not in METRICS:
-        raise BadInput(f"there is no metric {metric!r}", step=f"use one of {', '.join(METRICS)}")
-    migration = Migration(store, upgrade, id=id, vector=vector, metric=metric)
+    by = None if distance is None else check_distance(distance)
+    migration = Migration(store, upgrade, id=id, vector=vector, distance=by)
     try:
         yield migration
     finally:
@@ -55,9 +57,9 @@ def opened(
 def show_statements(statements: dict[str, list[str]]) -> None:
     """What each step will say to the store."""
     console = PlainConsole()
-    for step, said in statements.items():
+    for step, lines in statements.items():
         console.print(Text(step, "bold"))
-        for statement in said:
+        for statement in lines:
             console.print(f"  {statement}", soft_wrap=True)
 
 

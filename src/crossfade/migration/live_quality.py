@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from crossfade.compatibility.bootstrap import interval, resampled_means
 from crossfade.errors import BadInput
+from crossfade.files.whole import read_column
+from crossfade.pairs import Pairs
 from crossfade.search.searcher import Searcher
 from crossfade.stores import Hit, Store
 
@@ -31,6 +34,18 @@ class Queries:
     labels: Sequence[Any]
     column: str
 
+    @classmethod
+    def open(cls, path: Path, column: str, *, labels: str | None = None) -> Queries:
+        """From a file of pairs, whose labels are what the store's `column` holds; `labels` names
+        them where they are not in that file: FILE or FILE:NAME."""
+        pairs = Pairs.open(path, use_labels=False).load()
+        return cls(
+            old=np.asarray(pairs.old, np.float32),
+            new=np.asarray(pairs.new, np.float32),
+            labels=read_column(labels or f"{path}:labels").tolist(),
+            column=column,
+        )
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -49,7 +64,7 @@ class Measured:
         return [metric for metric, (_, high) in self.difference.items() if high < 0]
 
 
-def measure_through(
+def measure_live(
     store: Store,
     searcher: Searcher,
     queries: Queries,

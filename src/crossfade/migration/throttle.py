@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from crossfade.threads import cores
 
 
-class Resting:
+class Throttle:
     """Counts the processor's time that a piece of work takes, and rests until it is a small share.
 
     `share` is of all processors; 1 never rests. What runs inside `apart` is not counted: a model

@@ -8,27 +8,36 @@ from typing import Annotated, Any
 
 import typer
 
-from crossfade.cli.gently import SHARE, FullSpeed, give_way
+from crossfade.cli.engine import (
+    ClusterAddress,
+    EngineChoice,
+    EngineOption,
+    GpusPerActor,
+    NumActors,
+    engine_of,
+)
 from crossfade.cli.interrupt import stopping
-from crossfade.cli.migrating import (
+from crossfade.cli.migrate.options import (
     AsJson,
     DryRun,
     IdColumn,
-    StorePlace,
+    StoreAddress,
     UpgradeFolder,
     VectorColumn,
     finishing_line,
     opened,
 )
+from crossfade.cli.migrate.priority import SHARE, FullSpeed, give_way
 from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
 from crossfade.embedders import EndpointSettings
-from crossfade.migration.preparing import BATCH
+from crossfade.migration.preparation import BATCH
 
 WHAT, ENDPOINT, LIMITS = "What to fill", "An HTTP endpoint", "When to stop"
+TOGETHER = "Several at a time"
 
 
 def backfill(
-    store: StorePlace,
+    store: StoreAddress,
     embed: Annotated[
         str,
         typer.Option(
@@ -83,24 +92,57 @@ def backfill(
     requests_per_second: Annotated[
         float | None, typer.Option(min=1e-6, rich_help_panel=ENDPOINT)
     ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Requests at a time, at most: fewer if it says that it is too many. Without it, "
+            "as many as it answers faster for.",
+            rich_help_panel=ENDPOINT,
+        ),
+    ] = EndpointSettings.concurrency,
     timeout: Annotated[float, typer.Option(min=0.1, rich_help_panel=ENDPOINT)] = 60.0,
     retries: Annotated[int, typer.Option(min=0, rich_help_panel=ENDPOINT)] = 6,
     batch: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = BATCH,
+    join: Annotated[
+        bool,
+        typer.Option(
+            "--join",
+            help="Fill it together with other processes, on any machine, that say so too "
+            "(pgvector, Qdrant).",
+            rich_help_panel=TOGETHER,
+        ),
+    ] = False,
+    worker: Annotated[
+        str | None,
+        typer.Option(
+            help="What this one is called in `status`; by default its machine and process.",
+            rich_help_panel=TOGETHER,
+        ),
+    ] = None,
     upgrade: UpgradeFolder = None,
     id: IdColumn = None,
     vector: VectorColumn = None,
     full_speed: FullSpeed = False,
+    engine: EngineChoice = EngineOption.local,
+    address: ClusterAddress = None,
+    num_actors: NumActors = None,
+    gpus_per_actor: GpusPerActor = 0.0,
     dry_run: DryRun = False,
     json_file: AsJson = None,
 ) -> None:
     """Re-embed in the plan's order, write B(new) blended with F(old), stop where it says."""
     check_written(json_file)
     give_way(full_speed)
-    with opened(store, upgrade, id, vector) as migration:
+    with (
+        engine_of(engine, address, num_actors, gpus_per_actor) as workers,
+        opened(store, upgrade, id, vector) as migration,
+    ):
         settings = EndpointSettings(
             model=model,
             key_env=key_env,
             requests_per_second=requests_per_second,
+            concurrency=concurrency,
             timeout=timeout,
             retries=retries,
             cost_per_million_tokens=cost_per_1m_tokens,
@@ -115,12 +157,12 @@ def backfill(
             "endpoint": settings,
         }
         if dry_run:
-            told = migration.backfill_outlook(embed, **wanted)
-            for warning in told["warnings"]:
+            outlook = migration.backfill_outlook(embed, **wanted)
+            for warning in outlook["warnings"]:
                 note(f"warning: {warning}")
-            if not write_json({"dry_run": True} | told, json_file):
+            if not write_json({"dry_run": True} | outlook, json_file):
                 console = PlainConsole()
-                for name, value in told.items():
+                for name, value in outlook.items():
                     if name != "warnings":
                         console.print(f"{name.replace('_', ' ')}: {value}")
             return
@@ -132,12 +174,18 @@ def backfill(
                 batch=batch,
                 processors=1.0 if full_speed else SHARE,
                 known=known,
+                join=join,
+                worker=worker,
                 progress=progress,
                 stop=stop,
+                engine=workers,
             )
         after = migration.journal
         record: dict[str, Any] = {"dry_run": False, "stage": after.stage, "share": done.share}
-        record |= asdict(done) | {"spent": after.spent, "warnings": migration.backfill_notes()}
+        record |= asdict(done) | {
+            "spent": migration.status().spent,
+            "warnings": migration.backfill_notes(),
+        }
         for warning in record["warnings"]:
             note(f"warning: {warning}")
         if done.left:

@@ -13,7 +13,8 @@ from crossfade.errors import BadInput
 from crossfade.pairs import Pairs
 from crossfade.sketch import Hashes, row_hashes, sketch
 from crossfade.solvers.closed_form import choose_ridge, procrustes
-from crossfade.solvers.doubts import Sample, doubts
+from crossfade.solvers.device import name_device
+from crossfade.solvers.doubts import Sample, find_doubts
 from crossfade.solvers.moments import Array, Moments, principal_axes
 from crossfade.solvers.problem import Problem, Rows, Selection
 from crossfade.solvers.settings import Settings
@@ -40,7 +41,6 @@ def prepare(
     pairs: Pairs,
     settings: Settings,
     report: Callable[[dict[str, Any]], None],
-    models: tuple[str, str] = ("", ""),
     *,
     force: bool = False,
 ) -> Prepared:
@@ -93,15 +93,29 @@ def prepare(
         return Rows(old, new, placed, labels)
 
     validation, train = rows(True, held), rows(False, ~held)
-    warnings = doubts(pairs, sample, validation, models).settle(pairs.name, force=force)
+    warnings = find_doubts(
+        pairs, sample, validation, (settings.old_model, settings.new_model)
+    ).settle(pairs.name, force=force)
     penalty, weight, bias = choose_ridge(moments, validation.old, validation.new)
     problem = Problem(
         settings=settings,
         train=train,
-        selection=Selection(validation, settings.select_cases, settings.select_metrics),
+        selection=Selection(
+            validation, settings.select_cases, settings.select_metrics, measured_on(settings)
+        ),
         moments=moments,
         rotation=procrustes(cross),
         ridge=(weight, bias),
         report=report,
     )
     return Prepared(problem, axes, penalty, pairs.rows, int(held.sum()), sketch(hashes), warnings)
+
+
+def measured_on(settings: Settings) -> str:
+    """The device of a fit measures as it trains; the closed form does not load torch for it.
+
+    >>> measured_on(Settings(solver="closed_form"))
+    'cpu'
+    """
+    unasked = settings.solver == "closed_form" and settings.device == "auto"
+    return "cpu" if unasked else name_device(settings.device)

@@ -12,7 +12,8 @@ from crossfade.errors import BadInput
 from crossfade.journal.journal import Backfill, Journal
 from crossfade.migration.checks import refuse_duplicates
 from crossfade.migration.forward import Progress
-from crossfade.migration.order import ids_of, order_of, plan_hash
+from crossfade.migration.order import PlanFolder, find_order, hash_plan, read_ids
+from crossfade.remote import to_path
 from crossfade.stores import Store
 from crossfade.upgrade import Upgrade
 
@@ -36,6 +37,15 @@ class Wanted:
     """The share of this machine that reading and writing may take, not counting the model."""
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A backfill that may begin: the journal with what was decided, and the plan as it was read."""
+
+    journal: Journal
+    plan: Plan
+    task: Backfill
+
+
 def prepare(
     store: Store,
     upgrade: Upgrade,
@@ -43,12 +53,12 @@ def prepare(
     embedder: Embedder,
     wanted: Wanted,
     progress: Progress | None = None,
-) -> Journal:
-    """Check plan, order and embedder against the migration; the journal with what was decided."""
+) -> Prepared:
+    """Check plan, order and embedder against the migration."""
     journal.require("backfill", store.name)
     folder = wanted.plan
     if folder is None and journal.backfill is not None:
-        folder = Path(journal.backfill.plan_folder)
+        folder = to_path(journal.backfill.plan_folder)
     if folder is None:
         if wanted.share is None:
             raise BadInput(
@@ -56,8 +66,8 @@ def prepare(
                 where=store.name,
                 step="give --plan PLAN, or --share to fill at random without one",
             )
-        folder = unplanned(upgrade, Path(journal.upgrade_folder), wanted.share)
-    found = plan_hash(folder)
+        folder = unplanned(upgrade, to_path(journal.upgrade_folder), wanted.share)
+    found = hash_plan(folder)
     task = journal.backfill
     if task is not None and found != task.plan and str(folder.resolve()) == task.plan_folder:
         raise BadInput(
@@ -65,8 +75,8 @@ def prepare(
             where=folder,
             step="restore it, or name another plan to go on with: --plan PLAN",
         )
-    plan = Plan.load(folder, upgrade)
-    made = plan.record
+    planned = PlanFolder(folder, found, Plan.load(folder, upgrade))
+    made = planned.plan.record
     if not made.how.plain and "none" in (
         upgrade.config_.old.normalization,
         upgrade.config_.new.normalization,
@@ -76,40 +86,55 @@ def prepare(
             where=folder,
             step="plan with --blend 1",
         )
+    check_source(store, journal, embedder, wanted)
+    if not 0 < wanted.processors <= 1:
+        raise BadInput(f"a share of {wanted.processors} of the processors", step="use 0.01 to 1")
+    if wanted.share is not None and not 0 <= wanted.share <= 1:
+        raise BadInput(f"a share of {wanted.share}", step="use a number from 0 to 1")
+    refuse_duplicates(store)
+    order = find_order(
+        store,
+        upgrade,
+        planned,
+        journal,
+        labels=wanted.labels,
+        priority=wanted.priority,
+        progress=progress,
+    )
+    differs = None
+    if made.lift != journal.lift:
+        # They were lifted before this plan was named: what they store is not as in its curve.
+        differs = (
+            f"the plan has rows store {made.lift:g} of F(old) before they are filled, and they "
+            f"store {journal.lift:g}: name it at start to have them so"
+        )
+    task = Backfill(
+        plan=found,
+        plan_folder=str(folder.resolve()),
+        order=made.order,
+        order_file=str(order.resolve()),
+        order_rows=sum(map(len, read_ids(order))),
+        blend=str(made.how),
+        planned=made.stop,
+        target=made.stop if wanted.share is None else wanted.share,
+        embedder=embedder.name,
+    )
+    after = journal.after(
+        differs,
+        asking=made.asking,
+        asked=made.asked,
+        weights=made.weights,
+        alone_from=made.alone_from,
+        backfill=task,
+    )
+    return Prepared(after, planned.plan, task)
+
+
+def check_source(store: Store, journal: Journal, embedder: Embedder, wanted: Wanted) -> None:
+    """Refuse where the embedder wants text, and nobody has said where it is."""
     if embedder.needs_source and journal.source is None and wanted.source is None:
         raise BadInput(
             f"{embedder.name} needs the items' text",
             where=store.name,
             step="name its column with --source",
         )
-    if not 0 < wanted.processors <= 1:
-        raise BadInput(f"a share of {wanted.processors} of the processors", step="use 0.01 to 1")
-    if wanted.share is not None and not 0 <= wanted.share <= 1:
-        raise BadInput(f"a share of {wanted.share}", step="use a number from 0 to 1")
-    refuse_duplicates(store)
-    order = order_of(
-        store,
-        upgrade,
-        plan,
-        folder,
-        journal,
-        labels=wanted.labels,
-        priority=wanted.priority,
-        progress=progress,
-    )
-    return journal.after(
-        asking=made.asking,
-        weights=made.weights,
-        alone_from=made.alone_from,
-        backfill=Backfill(
-            plan=found,
-            plan_folder=str(folder.resolve()),
-            order=made.order,
-            order_file=str(order.resolve()),
-            order_rows=sum(map(len, ids_of(order))),
-            blend=str(made.how),
-            planned=made.stop,
-            target=made.stop if wanted.share is None else wanted.share,
-            embedder=embedder.name,
-        ),
-    )

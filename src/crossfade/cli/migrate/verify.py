@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from crossfade.cli.held import read_list
-from crossfade.cli.migrating import (
+from crossfade.cli.migrate.options import (
     AsJson,
     IdColumn,
-    StorePlace,
+    StoreAddress,
     UpgradeFolder,
     VectorColumn,
     opened,
@@ -22,7 +20,6 @@ from crossfade.cli.migrating import (
 from crossfade.cli.output import PlainConsole, check_written, note, waiting, write_json
 from crossfade.errors import BadInput
 from crossfade.migration import Queries
-from crossfade.pairs import Pairs
 
 _SIGNS = {
     True: Text("ok", "green"),
@@ -32,7 +29,7 @@ _SIGNS = {
 
 
 def verify(
-    store: StorePlace,
+    store: StoreAddress,
     embed: Annotated[
         str | None, typer.Option(help="Embed some backfilled rows again, with this.")
     ] = None,
@@ -61,7 +58,7 @@ def verify(
                 raise BadInput(
                     "--queries needs the store's column of labels", step="add --labels COLUMN"
                 )
-            asked = _queries(queries, query_labels, labels)
+            asked = Queries.open(queries, labels, labels=query_labels)
         with waiting("verify") as progress:
             found = migration.verify(
                 embed=embed,
@@ -78,23 +75,12 @@ def verify(
             console = PlainConsole()
             console.print(table)
             if found.quality is not None and "predicted" in found.quality:
-                told = found.quality["predicted"]["now"]
+                predicted = found.quality["predicted"]["now"]
                 console.print(
                     "the plan predicted "
-                    + ", ".join(f"{metric} {value:.1f}" for metric, value in told.items())
+                    + ", ".join(f"{metric} {value:.1f}" for metric, value in predicted.items())
                 )
         if found.passed and not found.proves:
             note(f"not kept as proof, verify again before `finish`: {found.unkept}")
     if not found.passed:
         raise typer.Exit(1)
-
-
-def _queries(path: Path, labels_place: str | None, column: str) -> Queries:
-    pairs = Pairs.open(path, use_labels=False).load()
-    place = labels_place or f"{path}:labels"
-    return Queries(
-        old=np.asarray(pairs.old, np.float32),
-        new=np.asarray(pairs.new, np.float32),
-        labels=read_list(place).tolist(),
-        column=column,
-    )
