@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.architecture import BEGIN, END, LAYERS, PAGE, drawn, imports
+from tests.architecture import BEGIN, END, LAYERS, PAGE, PICTURE, drawn, imports, picture
 
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
 
@@ -22,3 +22,7 @@ def test_imports_go_downwards_only(name):
 def test_the_page_is_current():
     shown = PAGE.read_text().split(BEGIN)[1].split(END)[0].strip()
     assert shown == drawn(), "run: python -m tests.architecture --write"
+
+
+def test_the_picture_is_current():
+    assert PICTURE.read_text() == picture(), "run: python -m tests.architecture --write"

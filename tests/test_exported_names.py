@@ -13,6 +13,7 @@ import crossfade
 
 def test_all_is_exactly_what_is_public():
     assert crossfade.__all__ == [
+        "Answer",
         "BadInput",
         "BudgetSpent",
         "Compatibility",
@@ -34,8 +35,12 @@ def test_all_is_exactly_what_is_public():
         "evaluate_on_store",
         "open_store",
         "plan",
+        "plan_on_store",
+        "quickstart",
         "read_held",
         "sample_pairs",
+        "serve",
+        "write_report",
     ]
     assert dir(crossfade) == sorted(crossfade.__all__)
 

@@ -17,6 +17,22 @@ EXACT = GRID[np.isin((GRID**2).sum(axis=1), (1, 4))]
 METRICS = ("cmc@1", "mAP", "recall@2", "precision@1", "ndcg@2", "mrr@2")
 
 
+@pytest.fixture(scope="module", params=["cpu", "torch"])
+def device(request):
+    """`torch` is the way of GPUs, here on torch's own CPU device."""
+    if request.param == "cpu":
+        yield "cpu"
+        return
+    from crossfade.backfill import torch_walk
+
+    kept, step = curve._walk, torch_walk._STEP
+    curve._walk = lambda before, after, _: torch_walk.TorchWalk(before, after, "cpu")
+    # Few places to a step, so that chunks are taken apart as large ones are.
+    torch_walk._STEP = 300
+    yield "torch"
+    curve._walk, torch_walk._STEP = kept, step
+
+
 @st.composite
 def fillings(draw):
     queries, gallery = draw(st.integers(1, 6)), draw(st.integers(3, 12))
@@ -47,11 +63,19 @@ def filled(before, after, order, share):
     return np.where(first[:, None], after, before)
 
 
-@given(fillings(), st.integers(2, 9), st.sampled_from(["cosine", "dot", "euclidean"]))
-def test_every_point_is_an_evaluation_of_the_gallery_as_it_then_is(case, points, distance):
+@given(case=fillings(), points=st.integers(2, 9), distance=st.sampled_from(["cosine", "dot", "l2"]))
+def test_every_point_is_an_evaluation_of_the_gallery_as_it_then_is(device, case, points, distance):
     q, before, after, order, relevance = case
     found = curves(
-        q, before, after, {"it": order}, relevance, METRICS, points=points, distance=distance
+        q,
+        before,
+        after,
+        {"it": order},
+        relevance,
+        METRICS,
+        points=points,
+        distance=distance,
+        device=device,
     )["it"]
     assert np.allclose(found.shares, np.linspace(0, 1, points))
     for t, share in enumerate(found.shares):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crossfade.backfill import ids as module
 from crossfade.backfill.classes import check_classes, class_codes, class_names, encoded
-from crossfade.backfill.ids import Ids, check_order
+from crossfade.backfill.ids import Ids
 from crossfade.errors import BadInput
 
 kinds = st.sampled_from(["rows", "numbers", "strings", "large strings"])
@@ -80,26 +80,6 @@ def test_strings_that_only_share_a_hash_are_two(monkeypatch):
     Ids(pa.array(["a", "b", "c"]), 3)
     with pytest.raises(BadInput, match="given twice"):
         Ids(pa.array(["a", "b", "a"]), 3)
-
-
-@pytest.mark.parametrize(
-    ("order", "gallery", "message"),
-    [
-        ([1, 2, 3], [1, 2, 4], r"1 of its ids is not there \(3\), 1 of the gallery's is missing"),
-        ([1, 2], [1, 2, 4, 5], r"2 of the gallery's are missing \(4\)"),
-        ([1, 2, 3, 4], [1, 2], r"2 of its ids are not there \(3\) → order this gallery"),
-        (["1", "2"], [1, 2], "its ids are string, the gallery's int64"),
-        ([1, 1], [1, 2], "an id is given twice"),
-    ],
-)
-def test_an_order_of_other_ids_than_the_gallery_is_refused(order, gallery, message):
-    with pytest.raises(BadInput, match=message):
-        check_order(pa.array(order), pa.array(gallery), "plan/order.parquet")
-
-
-def test_an_order_of_the_gallerys_ids_is_accepted():
-    check_order(pa.array([3, 1, 2], pa.int32()), pa.array([1, 2, 3]))
-    check_order(np.array(["b", "a"]), pa.array(["a", "b"], pa.large_string()))
 
 
 def test_classes_are_found_by_name():

@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crossfade import Upgrade, plan
 from crossfade.backfill import ORDERS, AlignmentError, Groups, Items, combined, positions
 from crossfade.backfill.items import add_rows
-from crossfade.backfill.orders import NEED_GROUPS, order_named
+from crossfade.backfill.orders import _other, load_learned, order_named, saved_tensors
+from crossfade.backfill.plan import Plan
+from crossfade.compatibility import Held
 from crossfade.errors import BadInput
+from crossfade.pairs import Pairs
 
 
 def gallery(rows=60, seed=0, classes=4, dim=5):
@@ -32,8 +36,9 @@ def part(items, rows):
     )
 
 
-def order_of(name, items, groups):
-    return items.ids[np.argsort(positions(ORDERS[name](items, groups), items.ids))].tolist()
+def find_order(name, items, groups, learned=None):
+    urgency = (learned or ORDERS[name])(items, groups)
+    return items.ids[np.argsort(positions(urgency, items.ids))].tolist()
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -43,9 +48,10 @@ def test_an_order_does_not_depend_on_how_the_gallery_is_stored_or_batched(name):
     shuffled = part(items, np.random.default_rng(1).permutation(60))
     again = Groups.of_classes([shuffled], classes=4)
     assert np.allclose(groups.means, again.means)
-    assert order_of(name, items, groups) == order_of(name, shuffled, groups)
-    halves = [ORDERS[name](part(items, rows), groups) for rows in (slice(0, 20), slice(20, 60))]
-    assert np.allclose(np.concatenate(halves), ORDERS[name](items, groups))
+    order = ORDERS[name].learn(items, items.lifted + 0.1 * items.lifted[:, ::-1])
+    assert find_order(name, items, groups, order) == find_order(name, shuffled, groups, order)
+    halves = [order(part(items, rows), groups) for rows in (slice(0, 20), slice(20, 60))]
+    assert np.allclose(np.concatenate(halves), order(items, groups))
 
 
 def test_far_and_near_are_distances_to_the_class_mean():
@@ -56,7 +62,7 @@ def test_far_and_near_are_distances_to_the_class_mean():
     own = means[items.labels]
     mse = ((items.lifted - own) ** 2).mean(axis=1)
     assert np.allclose(ORDERS["far-mse"](items, groups), mse, rtol=1e-5)
-    assert order_of("near-mse", items, groups) == order_of("far-mse", items, groups)[::-1]
+    assert find_order("near-mse", items, groups) == find_order("far-mse", items, groups)[::-1]
     cosine = (items.lifted * own).sum(axis=1) / (
         np.linalg.norm(items.lifted, axis=1) * np.linalg.norm(own, axis=1)
     )
@@ -145,7 +151,7 @@ def test_the_alignment_error_is_learned_where_it_depends_on_the_item():
     deviation = np.exp(0.8 * old[:, :1])
     mapped = lifted + deviation * rng.normal(size=lifted.shape)
     half = slice(0, 1500)
-    order = AlignmentError.learn(old[half], lifted[half], mapped[half])
+    order = AlignmentError().learn(Items(np.arange(1500), old[half], lifted[half]), mapped[half])
     unseen = Items(np.arange(1500), old[1500:], lifted[1500:])
     found = order(unseen)
     assert np.corrcoef(found, 2 * np.log(deviation[1500:, 0]))[0, 1] > 0.97
@@ -157,9 +163,9 @@ def test_the_alignment_error_is_the_likeliest():
     rng = np.random.default_rng(1)
     old, lifted = rng.normal(size=(2, 200, 3))
     mapped = lifted + rng.normal(size=(200, 3)) * np.exp(old[:, :1] / 2)
-    order = AlignmentError.learn(old, lifted, mapped, penalty=1e-9)
-    errors = ((lifted - mapped) ** 2).mean(axis=1)
     items = Items(np.arange(200), old, lifted)
+    order = AlignmentError(penalty=1e-9).learn(items, mapped)
+    errors = ((lifted - mapped) ** 2).mean(axis=1)
 
     def likelihood(log_variance):
         return -(log_variance + errors * np.exp(-log_variance)).sum()
@@ -190,7 +196,7 @@ def test_two_orders_combine_to_one_that_is_between(a, b):
                 assert found[i] < found[j]
 
 
-@pytest.mark.parametrize("name", sorted(NEED_GROUPS))
+@pytest.mark.parametrize("name", [name for name, order in ORDERS.items() if order.by_groups])
 def test_orders_by_groups_need_groups(name):
     with pytest.raises(BadInput, match="groups"):
         ORDERS[name](gallery(), None)
@@ -219,4 +225,88 @@ def test_what_cannot_be_ordered_is_refused():
     ):
         order_named("alphabetic")
     with pytest.raises(BadInput, match="at least two pairs"):
-        AlignmentError.learn(items.old[:1], items.lifted[:1], items.lifted[:1])
+        AlignmentError().learn(part(items, slice(0, 1)), items.lifted[:1])
+    with pytest.raises(BadInput, match="is learned from pairs before"):
+        ORDERS["alignment-error"](items)
+
+
+def test_what_an_order_has_learned_is_kept_under_the_names_that_plans_have_had():
+    items = gallery()
+    order = AlignmentError().learn(items, items.lifted + 0.1 * items.lifted[:, ::-1])
+    kept = saved_tensors([order, ORDERS["random"]])
+    assert sorted(kept) == [f"alignment.{name}" for name in ("bias", "centre", "scale", "weight")]
+    kept |= {"groups.means": np.eye(2), "format": np.ones(1, np.int64)}
+    again = load_learned("random+alignment-error", kept)
+    assert list(again) == ["alignment-error"]
+    assert np.array_equal(again["alignment-error"](items), order(items))
+    assert load_learned("random", kept) == {}
+    assert load_learned("alignment-error", {"groups.means": np.eye(2)}) == {}
+
+
+OTHER = """
+import numpy as np
+from crossfade.backfill.orders import Order
+
+class Longest(Order):
+    name, learns = "longest", True
+    factor = 1.0
+
+    def learn(self, items, mapped):
+        made = Longest()
+        made.factor = float(np.abs(mapped).mean())
+        return made
+
+    def save(self):
+        return {"factor": np.array([self.factor])}
+
+    def load(self, tensors):
+        made = Longest()
+        made.factor = float(tensors["factor"][0])
+        return made
+
+    def __call__(self, items, groups=None, /):
+        return self.factor * np.linalg.norm(items.lifted, axis=1)
+
+odd = 7
+"""
+
+
+@pytest.fixture
+def another_distribution(tmp_path, monkeypatch):
+    (tmp_path / "longest.py").write_text(OTHER)
+    described = tmp_path / "longest-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: longest\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(
+        "[crossfade.orders]\nlongest = longest:Longest\nodd = longest:odd\ngone = nowhere:At\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _other.cache_clear()
+    yield
+    _other.cache_clear()
+
+
+def test_another_distribution_adds_an_order_that_learns(another_distribution, tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.arange(200) % 10
+    new = np.eye(10)[labels] + 0.3 * rng.normal(size=(200, 10))
+    old = new[:, :6] + 0.4 * rng.normal(size=(200, 6))
+    upgrade = Upgrade(solver="closed_form").fit(old[:100], new[:100], labels[:100])
+    held = Held.of(Pairs.from_arrays(old[100:], new[100:], labels[100:]))
+    made = plan(upgrade, held, optimize=["mAP"], orders=["longest"], blends=[1.0])
+    made.save(tmp_path / "plan")
+    again = Plan.load(tmp_path / "plan", upgrade)
+    items = gallery()
+    assert again.learned["longest"].factor == made.learned["longest"].factor != 1.0
+    assert np.array_equal(again.learned["longest"](items), made.learned["longest"](items))
+
+
+def test_an_order_of_another_distribution_that_is_none_is_told(another_distribution):
+    with pytest.raises(
+        BadInput, match=r"the order 'odd': longest:odd is no Order → mend or uninst"
+    ):
+        order_named("odd")
+    with pytest.raises(BadInput, match=r"the order 'gone': cannot be loaded \(ModuleNotFoundError"):
+        order_named("gone")
+    with pytest.raises(BadInput, match=r"use one of random, far-mse.*, longest, odd, gone"):
+        order_named("none")

@@ -10,7 +10,7 @@ from crossfade.backfill import Items, curves, positions
 from crossfade.backfill.blend import Blend, stored
 from crossfade.backfill.choose import Costs, choose
 from crossfade.backfill.curve import Curve
-from crossfade.backfill.orders import ALIGNMENT, ORDERS
+from crossfade.backfill.orders import ORDERS
 from crossfade.backfill.simulate import (
     BLENDS,
     DEFAULT_ORDERS,
@@ -131,7 +131,7 @@ def test_every_order_is_simulated_with_every_constant_blend(scene):
     found = simulate(upgrade, held, blends=BLENDS, points=5, **NEW)
     tried = [(c.order, c.blend) for c in found.candidates]
     assert tried == [(order, a) for a in BLENDS for order in DEFAULT_ORDERS]
-    assert ALIGNMENT in DEFAULT_ORDERS
+    assert "alignment-error" in DEFAULT_ORDERS
     assert "priority" not in DEFAULT_ORDERS
 
 
@@ -205,7 +205,7 @@ def test_a_gallery_may_start_as_old_vectors(scene):
     found = simulate(
         upgrade, held, orders=["random"], blends=[1.0], points=5, start="old", asking=["new"]
     )
-    b, placed = upgrade.backward(pairs.new), upgrade.place(pairs.old)
+    b, placed = upgrade.backward(pairs.new), upgrade.in_shared_space(pairs.old)
     relevance = SameClass.among(pairs.labels)
     means = found.candidates[0].curve.means("mAP")
     assert means[0] == pytest.approx(measure(b, placed, relevance, ["mAP"]).mean("mAP"))
@@ -221,7 +221,11 @@ def test_a_gallery_may_start_mixed_and_what_is_filled_stays(scene):
     found = simulate(
         upgrade, held, orders=["near-mse"], blends=[how], points=9, start=states, asking=["new"]
     )
-    b, f, placed = upgrade.backward(pairs.new), upgrade.forward(pairs.old), upgrade.place(pairs.old)
+    b, f, placed = (
+        upgrade.backward(pairs.new),
+        upgrade.forward(pairs.old),
+        upgrade.in_shared_space(pairs.old),
+    )
     before = np.where((states == "old")[:, None], placed, f)
     before[states == "filled"] = b[states == "filled"]
     after = stored(b, f, how)

@@ -56,7 +56,7 @@ def test_both_maps_end_in_one_space_and_the_table_has_every_case(fitted, data):
     found = evaluate(fitted, held, resamples=100)
     assert tuple(found.cases) == (*CASES, *ASKED)
     assert all(np.isfinite(list(row.values())).all() for row in found.means().values())
-    assert fitted.place(old).shape == fitted.forward(old).shape
+    assert fitted.in_shared_space(old).shape == fitted.forward(old).shape
 
 
 def test_a_saved_baseline_maps_as_before_and_is_an_upgrade_too(fitted, data, tmp_path):

@@ -17,7 +17,7 @@ def test_the_installed_command_says_its_version():
     assert (ran.returncode, ran.stdout) == (0, f"crossfade {__version__}\n")
 
 
-@pytest.mark.parametrize("name", ["demo", "fit", "apply", "export", "inspect"])
+@pytest.mark.parametrize("name", ["demo", "fit", "report", "apply", "export", "inspect"])
 def test_every_command_has_help(crossfade, name):
     ran = crossfade(name, "--help")
     assert ran.code == 0

@@ -224,4 +224,4 @@ def test_a_missing_extra_is_named_with_the_install_command(
 
     monkeypatch.setattr(story, "find_spec", lambda name: None if name == package else object())
     with pytest.raises(BadInput, match=r"pip install 'crossfade\[digits\]'"):
-        story.tell()
+        story.run_story()

@@ -214,9 +214,9 @@ def test_the_picture_of_what_is_not_judged_has_no_colour_of_a_verdict(crossfade,
 
 
 def test_metrics_and_distance_as_asked(crossfade, folder):
-    options = ["--metric", "ndcg@5", "--metric", "precision@3", "--distance", "euclidean"]
+    options = ["--metric", "ndcg@5", "--metric", "precision@3", "--distance", "l2"]
     found = strict(crossfade("evaluate", "mine", "held.npz", *options, "--json", "-").out)
-    assert (found["metrics"], found["distance"]) == (["ndcg@5", "precision@3"], "euclidean")
+    assert (found["metrics"], found["distance"]) == (["ndcg@5", "precision@3"], "l2")
 
 
 def test_zero_shot_says_what_b_changes(crossfade, folder):

@@ -58,7 +58,7 @@ def _shop(app, tmp_path, models: Models, upgrade_folder, plan_folder, monkeypatc
 
 
 def test_the_whole_way(shop, crossfade):
-    place = shop.place
+    place = shop.address
     ran = crossfade(
         "migrate", "start", place, shop.upgrade, "--source", "body", "--plan", shop.plan
     )
@@ -105,9 +105,9 @@ def test_the_whole_way(shop, crossfade):
 
 def test_a_store_without_a_column_of_classes_is_filled_with_a_warning(shop, crossfade):
     warning = "no labels: each item counts to the nearest class mean of the plan"
-    crossfade("migrate", "start", shop.place, shop.upgrade, "--force", "--source", "body")
-    crossfade("migrate", "forward", shop.place)
-    fill = ["migrate", "backfill", shop.place, "--plan", shop.plan, "--embed", "my_model:embed"]
+    crossfade("migrate", "start", shop.address, shop.upgrade, "--force", "--source", "body")
+    crossfade("migrate", "forward", shop.address)
+    fill = ["migrate", "backfill", shop.address, "--plan", shop.plan, "--embed", "my_model:embed"]
     for more in (["--dry-run"], ["--share", "0.2"]):
         ran = crossfade(*fill, *more, "--json", "-")
         assert ran.code == 0, ran.err
@@ -120,7 +120,7 @@ def test_a_store_without_a_column_of_classes_is_filled_with_a_warning(shop, cros
 
 
 def test_finish_asks_first(shop, crossfade, monkeypatch):
-    place = shop.place
+    place = shop.address
     crossfade("migrate", "start", place, shop.upgrade, "--force")
     crossfade("migrate", "forward", place)
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -135,7 +135,7 @@ def test_finish_asks_first(shop, crossfade, monkeypatch):
 
 @pytest.mark.parametrize("step", ["start", "forward", "backfill", "finish", "rollback"])
 def test_a_dry_run_changes_nothing(shop, crossfade, step):
-    place = shop.place
+    place = shop.address
     arguments = {
         "start": [shop.upgrade, "--force"],
         "backfill": ["--plan", shop.plan, "--embed", "my_model:embed", "--source", "body",
@@ -164,7 +164,7 @@ def test_start_refuses_a_negative_verdict(shop, crossfade, tmp_path):
         },
     }
     (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
-    asked = ["migrate", "start", shop.place, shop.upgrade, "--evaluation", "evaluation.json"]
+    asked = ["migrate", "start", shop.address, shop.upgrade, "--evaluation", "evaluation.json"]
     ran = crossfade(*asked)
     assert ran.code == 1
     assert "B(new)/old is not compatible" in ran.err
@@ -174,13 +174,13 @@ def test_start_refuses_a_negative_verdict(shop, crossfade, tmp_path):
 
 
 def test_start_without_an_evaluation_is_refused(shop, crossfade):
-    asked = ["migrate", "start", shop.place, shop.upgrade]
+    asked = ["migrate", "start", shop.address, shop.upgrade]
     ran = crossfade(*asked)
     assert ran.code == 1
     error = " ".join(ran.err.split())
     assert "no evaluation says that the upgrade is good enough: run crossfade evaluate" in error
     assert "add --force to migrate all the same" in error
-    assert open_migrating(shop.place).describe().added == ()
+    assert open_migrating(shop.address).describe().added == ()
     ran = crossfade(*asked, "--force")
     assert ran.code == 0
     assert "warning: forced although no evaluation says" in " ".join(ran.err.split())
@@ -189,7 +189,7 @@ def test_start_without_an_evaluation_is_refused(shop, crossfade):
 def test_start_refuses_an_evaluation_that_judged_nothing(shop, crossfade):
     evaluated = ["evaluate", shop.upgrade, "queries.npz", "--no-labels", "--json", "agreed.json"]
     assert crossfade(*evaluated, "--require", "none").code == 0
-    asked = ["migrate", "start", shop.place, shop.upgrade, "--evaluation", "agreed.json"]
+    asked = ["migrate", "start", shop.address, shop.upgrade, "--evaluation", "agreed.json"]
     ran = crossfade(*asked)
     assert ran.code == 1
     for case in ("B(new)/old", "B(new)/F(old)"):
@@ -228,7 +228,7 @@ def test_start_refuses_a_plan_that_begins_below_today(shop, crossfade, models, a
     assert plan["recommendation"] != "do not upgrade"
     now, today = plan["quality"]["mAP"]["at 0 %"], plan["quality"]["mAP"]["old/old"]
     assert now < today - 5
-    asked = ["migrate", "start", shop.place, astray, "--plan", "mine"]
+    asked = ["migrate", "start", shop.address, astray, "--plan", "mine"]
     ran = crossfade(*asked)
     assert ran.code == 1
     said = f"the plan's curve begins below old/old: mAP {now:.1f} against {today:.1f}"
@@ -247,7 +247,7 @@ def test_a_plan_below_today_by_less_than_its_band_is_no_refusal(shop, crossfade,
         made["quality"]["mAP"]["old/old"] = old_old
         sealed = made | {"hash": content_hash(made, Path("mine"))}
         Path("mine/plan.json").write_text(json.dumps(sealed), encoding="utf-8")
-        return crossfade("migrate", "start", shop.place, shop.upgrade, "--plan", "mine",
+        return crossfade("migrate", "start", shop.address, shop.upgrade, "--plan", "mine",
                          "--dry-run")  # fmt: skip
 
     made = planned(crossfade, models, shop.upgrade, "--optimize", "mAP")
@@ -259,7 +259,7 @@ def test_a_plan_below_today_by_less_than_its_band_is_no_refusal(shop, crossfade,
 
 
 def test_a_plan_on_held_out_pairs_counts_as_an_evaluation(shop, crossfade, models):
-    asked = ["migrate", "start", shop.place, shop.upgrade, "--plan", "mine", "--dry-run"]
+    asked = ["migrate", "start", shop.address, shop.upgrade, "--plan", "mine", "--dry-run"]
     planned(crossfade, models, shop.upgrade)
     ran = crossfade(*asked)
     assert ran.code == 0, ran.err
@@ -273,7 +273,7 @@ def test_a_plan_on_held_out_pairs_counts_as_an_evaluation(shop, crossfade, model
 def test_a_plan_on_the_rows_that_chose_the_upgrade_is_no_evidence(shop, crossfade, models):
     fitted = texts_of(1200, seed=99)
     assert planned(crossfade, models, shop.upgrade, texts=fitted)["held_out"] is False
-    ran = crossfade("migrate", "start", shop.place, shop.upgrade, "--plan", "mine")
+    ran = crossfade("migrate", "start", shop.address, shop.upgrade, "--plan", "mine")
     assert ran.code == 1
     said = "the plan was made on the fit's own validation rows, which are no evidence"
     assert said in " ".join(ran.err.split())
@@ -281,7 +281,7 @@ def test_a_plan_on_the_rows_that_chose_the_upgrade_is_no_evidence(shop, crossfad
 
 def test_start_refuses_another_upgrades_evaluation(shop, crossfade, tmp_path):
     (tmp_path / "other.json").write_text('{"upgrade": {"hash": "ab"}, "verdicts": {}}')
-    ran = crossfade("migrate", "start", shop.place, shop.upgrade, "--evaluation", "other.json")
+    ran = crossfade("migrate", "start", shop.address, shop.upgrade, "--evaluation", "other.json")
     assert ran.code == 2
     assert "evaluate this upgrade" in ran.err
 
@@ -295,19 +295,19 @@ def test_start_refuses_another_upgrades_evaluation(shop, crossfade, tmp_path):
         (["forward", "PLACE"], 2, "no migration was started"),
         (["start", "PLACE", "nothing"], 2, "nothing"),
         (["start", "PLACE", "UPGRADE", "--source", "no_such"], 2, "no column 'no_such'"),
-        (["start", "PLACE", "UPGRADE", "--metric", "hamming"], 2, "no metric 'hamming'"),
+        (["start", "PLACE", "UPGRADE", "--distance", "hamming"], 2, "no distance 'hamming'"),
         (["start", "PLACE", "UPGRADE", "--vector", "body"], 2, "holds no vectors"),
     ],
 )
 def test_bad_input_is_told(shop, crossfade, arguments, code, said):
-    given = [{"PLACE": shop.place, "UPGRADE": shop.upgrade}.get(a, a) for a in arguments]
+    given = [{"PLACE": shop.address, "UPGRADE": shop.upgrade}.get(a, a) for a in arguments]
     ran = crossfade("migrate", *given)
     assert (ran.code, said in ran.err) == (code, True), ran.err
     assert "secret" not in ran.err
 
 
 def test_an_embedder_that_fails_ends_with_3_and_loses_nothing(shop, crossfade):
-    place = shop.place
+    place = shop.address
     crossfade("migrate", "start", place, shop.upgrade, "--force", "--source", "body")
     crossfade("migrate", "forward", place)
     fill = ["migrate", "backfill", place, "--plan", shop.plan, "--labels", "kind", "--share", "1"]
@@ -320,7 +320,7 @@ def test_an_embedder_that_fails_ends_with_3_and_loses_nothing(shop, crossfade):
 
 
 def test_ctrl_c_ends_cleanly_and_the_next_run_goes_on(shop, crossfade, tmp_path):
-    place = shop.place
+    place = shop.address
     crossfade("migrate", "start", place, shop.upgrade, "--force", "--source", "body")
     crossfade("migrate", "forward", place)
     fill = ["migrate", "backfill", place, "--plan", shop.plan, "--labels", "kind", "--share", "1"]
@@ -353,7 +353,7 @@ def test_a_password_appears_nowhere(tmp_path, models, upgrade_folder, plan_folde
     _shop(app, tmp_path, models, upgrade_folder, plan_folder, monkeypatch)
     app.run("CREATE ROLE shopper LOGIN SUPERUSER")
     # The test's server trusts everyone; what libpq gets is tested with the addresses.
-    place = app.place.replace("postgres:@", "shopper:hun/ter#t2@[hunter2@")
+    place = app.address.replace("postgres:@", "shopper:hun/ter#t2@[hunter2@")
     assert "hunter2" in place
     said = ""
     steps = (
@@ -397,8 +397,8 @@ def test_the_next_command_can_be_typed(tmp_path, models, upgrade_folder, plan_fo
                                        crossfade):  # fmt: skip
     app = PostgresApp(tmp_path)
     _shop(app, tmp_path, models, upgrade_folder, plan_folder, monkeypatch)
-    assert "?host=" in app.place, "on a socket, whose folder only the query names"
-    ran = crossfade("migrate", "start", app.place, app.upgrade, "--force", "--source", "body")
+    assert "?host=" in app.address, "on a socket, whose folder only the query names"
+    ran = crossfade("migrate", "start", app.address, app.upgrade, "--force", "--source", "body")
     for stage in ("forwarding", "forward"):
         (line,) = [line for line in ran.out.splitlines() if line.startswith("next: ")]
         _, *words = shlex.split(line.removeprefix("next: "))
@@ -412,10 +412,10 @@ def test_the_next_command_can_be_typed(tmp_path, models, upgrade_folder, plan_fo
 
 
 def test_inspect_shows_a_store(shop, crossfade):
-    facts = json.loads(crossfade("inspect", shop.place, "--json").out)
+    facts = json.loads(crossfade("inspect", shop.address, "--json").out)
     assert (facts["kind"], facts["rows"], facts["dim"]) == ("lancedb", ROWS, 12)
     assert facts["migration"] is None
-    crossfade("migrate", "start", shop.place, shop.upgrade, "--force")
-    shown = crossfade("inspect", shop.place).out
+    crossfade("migrate", "start", shop.address, shop.upgrade, "--force")
+    shown = crossfade("inspect", shop.address).out
     assert "started" in shown
     assert "crossfade_vector" in shown

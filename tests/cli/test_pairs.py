@@ -38,7 +38,7 @@ SIZES = ("--rows", 250, "--held", 150, "--lookups", 120, "--source", "body", "-o
 
 
 def test_one_file_is_fitted_evaluated_and_planned_with(crossfade, app):
-    ran = crossfade("pairs", app.place, "--embed", NEW, "--embed-old", OLD, *SIZES)
+    ran = crossfade("pairs", app.address, "--embed", NEW, "--embed-old", OLD, *SIZES)
     assert ran.code == 0, ran.err
     assert "250 pairs (12 → 24), 150 rows held out of the fit, 120 lookups of them" in ran.out
     assert "next: crossfade fit pairs.npz -o upgrade" in ran.out
@@ -52,7 +52,7 @@ def test_one_file_is_fitted_evaluated_and_planned_with(crossfade, app):
     assert "120 queries on 150 items, cosine, relevance from lookups" in ran.out
     assert "fitted on" not in ran.err
     ran = crossfade(
-        *("evaluate", "upgrade", "pairs.npz", "--store", app.place, "--require", "none"),
+        *("evaluate", "upgrade", "pairs.npz", "--store", app.address, "--require", "none"),
         *("--json", "all.json", "--markdown", "all.md", "--metric", "mAP"),
     )
     assert ran.code == 0, ran.err
@@ -75,8 +75,29 @@ def test_one_file_is_fitted_evaluated_and_planned_with(crossfade, app):
         assert plan["quality"]["mAP"][case] == pytest.approx(sample["cases"][case]["mAP"])
 
 
+def test_pairs_may_cover_the_store_and_a_plan_be_judged_on_all_of_it(crossfade, plain):
+    covering = ("--sampling", "covering")
+    ran = crossfade("pairs", plain.address, "--embed", NEW, "--embed-old", OLD, *SIZES, *covering)
+    assert ran.code == 0, ran.err
+    assert crossfade("fit", "pairs.npz", "--solver", "closed_form").code == 0
+    words = ("plan", "upgrade", "pairs.npz", "--optimize", "mrr@10", "--order", "random")
+    words += ("--blend", "1", "--lift", "0.5", "--json", "plan.json", "-o")
+    ran = crossfade(*words, "few")
+    assert ran.code == 0, ran.err
+    few = json.loads(Path("plan.json").read_text())
+    assert set(few["lifts"]) == {"1", "0.5"}
+    ran = crossfade(*words, "all", "--store", plain.address)
+    assert ran.code == 0, ran.err
+    assert "is made up after held ones" in " ".join(ran.err.split())
+    found = json.loads(Path("plan.json").read_text())
+    assert found["gallery"] == ROWS
+    assert found["sample"]["quality"] == few["quality"]
+    assert found["quality"]["mrr@10"]["old/old"] < few["quality"]["mrr@10"]["old/old"]
+    assert crossfade("plan", "upgrade", "pairs.npz", "--store-id", "id").code == 2
+
+
 def test_without_the_old_model_the_rest_is_done_and_said(crossfade, plain):
-    ran = crossfade("pairs", plain.place, "--embed", NEW, *SIZES)
+    ran = crossfade("pairs", plain.address, "--embed", NEW, *SIZES)
     assert ran.code == 0, ran.err
     assert "without --embed-old nothing can be compared with today's search" in ran.err
     assert crossfade("fit", "pairs.npz", "--solver", "closed_form").code == 0
@@ -99,7 +120,7 @@ def test_without_the_old_model_the_rest_is_done_and_said(crossfade, plain):
     assert unknown["asking"] == "new"
     assert "old/old" not in unknown["quality"]["mrr@10"]
     # Nobody knows whether it begins below today's search: the store is not touched for that.
-    start = ("migrate", "start", plain.place, "upgrade", "--source", "body")
+    start = ("migrate", "start", plain.address, "upgrade", "--source", "body")
     ran = crossfade(*start, "--plan", "unknown")
     assert ran.code == 1
     assert "does not know today's level" in " ".join(ran.err.split())
@@ -117,7 +138,7 @@ def test_both_models_may_be_endpoints(crossfade, plain):
         new, old = (server.url for server in servers)
         both = ("--embed", new, "--model", "large", "--embed-old", old, "--model-old", "small")
         money = ("--cost-per-1m-tokens", 10, "--max-spend", 1)
-        ran = crossfade("pairs", plain.place, *both, *SIZES, *money, "--json", "-")
+        ran = crossfade("pairs", plain.address, *both, *SIZES, *money, "--json", "-")
         assert ran.code == 0, ran.err
         told = json.loads(ran.out)
         words = [sum(len(t.split()) for r in s.requests for t in r["input"]) for s in servers]
@@ -132,10 +153,10 @@ def test_both_models_may_be_endpoints(crossfade, plain):
             np.testing.assert_allclose(arrays["new"], expected, rtol=1e-5)
         before = Path("pairs.npz").read_bytes()
         servers[0].plans = [None, None, fails(400, "no such model")]
-        ran = crossfade("pairs", plain.place, *both, *SIZES, "--overwrite")
+        ran = crossfade("pairs", plain.address, *both, *SIZES, "--overwrite")
         assert ran.code == 3
         ran = crossfade(
-            *("pairs", plain.place, *both, *SIZES, "--overwrite"),
+            *("pairs", plain.address, *both, *SIZES, "--overwrite"),
             *("--cost-per-1m-tokens", 10, "--max-spend", 0.02),
         )
         assert ran.code == 2
@@ -149,7 +170,7 @@ def test_both_models_may_be_endpoints(crossfade, plain):
 def test_a_log_is_learned_from(crossfade, plain, tmp_path):
     (tmp_path / "log.txt").write_text("\n".join(models.texts_of(40, seed=8)))
     ran = crossfade(
-        *("pairs", plain.place, "--embed", NEW, "--embed-old", OLD, *SIZES),
+        *("pairs", plain.address, "--embed", NEW, "--embed-old", OLD, *SIZES),
         *("--queries", "log.txt"),
     )
     assert ran.code == 0, ran.err
@@ -175,20 +196,20 @@ def test_a_log_is_learned_from(crossfade, plain, tmp_path):
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(crossfade, plain, arguments, code, cause):
-    ran = crossfade("pairs", plain.place, *arguments)
+    ran = crossfade("pairs", plain.address, *arguments)
     assert ran.code == code, ran.err
     assert cause in " ".join(ran.err.split())
     assert "Traceback" not in ran.err
 
 
 def test_evaluate_with_a_store_wants_lookups(crossfade, plain):
-    ran = crossfade("pairs", plain.place, "--embed", NEW, "--embed-old", OLD, *SIZES)
+    ran = crossfade("pairs", plain.address, "--embed", NEW, "--embed-old", OLD, *SIZES)
     assert ran.code == 0, ran.err
     assert crossfade("fit", "pairs.npz", "--solver", "closed_form").code == 0
     with np.load("pairs.npz") as arrays:
         np.savez("own.npz", old=arrays["held_old"], new=arrays["held_new"])
     ran = crossfade(
-        "evaluate", "upgrade", "own.npz", "--store", plain.place, "--metric", "agreement@10"
+        "evaluate", "upgrade", "own.npz", "--store", plain.address, "--metric", "agreement@10"
     )
     assert ran.code == 2
     assert "has no lookups" in ran.err

@@ -148,16 +148,16 @@ def shop(tmp_path, models, upgrade_folder, plan_folder, monkeypatch):
     app.create(list(range(len(texts))), texts, [ord(t[0]) for t in texts], models.old(texts))
     (tmp_path / "my_model.py").write_text(MODULE)
     app.plan = str(plan_folder)
-    Migration(app.place, upgrade_folder).start(source="body", force=True)
+    Migration(app.address, upgrade_folder).start(source="body", force=True)
     return app
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("as_json", [True, False])
 def test_forward_finishes_its_batch_and_says_how_far_it_has_come(shop, number, as_json):
-    arguments = ["migrate", "forward", shop.place, "--batch", "1"]
+    arguments = ["migrate", "forward", shop.address, "--batch", "1"]
     running = Running(*arguments, *(["--json", "-"] if as_json else []))
-    store = open_migrating(shop.place)
+    store = open_migrating(shop.address)
     running.until(lambda: json.loads(store.get("migration"))["stage"] == "forwarding")
     code, out, err = running.told(number)
     assert code == 128 + number, err
@@ -170,16 +170,16 @@ def test_forward_finishes_its_batch_and_says_how_far_it_has_come(shop, number, a
         assert told["rows"] < 3000
     else:
         assert out.startswith("stopped: ")
-        assert f"next: crossfade migrate forward {shop.place}" in out
-    migration = Migration(shop.place)
+        assert f"next: crossfade migrate forward {shop.address}" in out
+    migration = Migration(shop.address)
     migration.forward()
     assert migration.store.tally(STATE) == {"lifted": 3000}
 
 
 def test_backfill_finishes_its_batch_and_names_the_next_command(shop, upgrade_folder):
-    migration = Migration(shop.place, upgrade_folder)
+    migration = Migration(shop.address, upgrade_folder)
     migration.forward()
-    arguments = ["migrate", "backfill", shop.place, "--plan", shop.plan, "--labels", "kind"]
+    arguments = ["migrate", "backfill", shop.address, "--plan", shop.plan, "--labels", "kind"]
     running = Running(*arguments, "--share", "1", "--embed", "my_model:slowly", "--batch", "10")
     running.until(lambda: migration.store.tally(STATE).get("filled", 0) >= 10)
     code, out, err = running.told(signal.SIGTERM)
@@ -187,13 +187,13 @@ def test_backfill_finishes_its_batch_and_names_the_next_command(shop, upgrade_fo
     assert err.splitlines()[-1] == LINE
     new = migration.store.tally(STATE)["filled"]
     assert f"stopped: {new} rows backfilled; {new} of 3,000 are filled" in out
-    assert f"next: crossfade migrate backfill {shop.place}" in out
+    assert f"next: crossfade migrate backfill {shop.address}" in out
 
 
 def test_a_second_ctrl_c_ends_it_at_once(shop, upgrade_folder):
-    migration = Migration(shop.place, upgrade_folder)
+    migration = Migration(shop.address, upgrade_folder)
     migration.forward()
-    arguments = ["migrate", "backfill", shop.place, "--plan", shop.plan, "--labels", "kind"]
+    arguments = ["migrate", "backfill", shop.address, "--plan", shop.plan, "--labels", "kind"]
     running = Running(*arguments, "--share", "1", "--embed", "my_model:never")
     running.until(Path("asked").exists)
     running.process.send_signal(signal.SIGINT)
@@ -204,22 +204,22 @@ def test_a_second_ctrl_c_ends_it_at_once(shop, upgrade_folder):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_verify_is_stopped(shop, upgrade_folder, number):
-    migration = Migration(shop.place, upgrade_folder)
+    migration = Migration(shop.address, upgrade_folder)
     migration.forward()
-    arguments = ["migrate", "backfill", shop.place, "--plan", shop.plan, "--labels", "kind"]
+    arguments = ["migrate", "backfill", shop.address, "--plan", shop.plan, "--labels", "kind"]
     Running(*arguments, "--share", "0.1", "--embed", "my_model:embed").process.communicate()
-    running = Running("migrate", "verify", shop.place, "--embed", "my_model:never", "--json", "-")
+    running = Running("migrate", "verify", shop.address, "--embed", "my_model:never", "--json", "-")
     running.until(Path("asked").exists)
     code, out, err = running.told(number)
     assert (code, out, err.strip()) == (128 + number, "", LINE)
 
 
 def test_finish_is_stopped_at_its_question(shop, upgrade_folder):
-    migration = Migration(shop.place, upgrade_folder)
+    migration = Migration(shop.address, upgrade_folder)
     migration.forward()
     read, write = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "crossfade", "migrate", "finish", shop.place, "--force"],
+        [sys.executable, "-m", "crossfade", "migrate", "finish", shop.address, "--force"],
         stdin=read,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -9,7 +9,7 @@ from crossfade import Upgrade
 from crossfade.asking import BLEND
 from crossfade.compatibility import Held, evaluate
 from crossfade.pairs import Pairs
-from crossfade.search import Question, Rows, Sample, joined
+from crossfade.search import Question, Rows, Sample, Scores, joined
 
 
 def mean_reciprocal(scene, scores) -> float:
@@ -22,7 +22,7 @@ def mean_reciprocal(scene, scores) -> float:
 
 
 @pytest.mark.parametrize(("d", "n"), [(6, 8), (8, 6), (7, 7)])
-@pytest.mark.parametrize("distance", ["cosine", "dot", "euclidean"])
+@pytest.mark.parametrize("distance", ["cosine", "dot", "l2"])
 def test_both_is_scored_as_the_searcher_scores(scene, d, n, distance):
     made = scene(rows=160, d=d, n=n, noise=1.0)
     found = evaluate(
@@ -33,15 +33,11 @@ def test_both_is_scored_as_the_searcher_scores(scene, d, n, distance):
     sample = Sample(old, mapped, mapped)
     no, every = np.zeros(len(old), bool), np.ones(len(old), bool)
     for case, filled in (("both/old", no), ("both/new", every)):
+        rows = Rows(old, mapped, no, filled)
         scores = np.array(
             [
-                joined(
-                    Question(old[i], mapped[i], on_old[i]),
-                    Rows(old, mapped, no, filled),
-                    sample,
-                    {"euclidean": "l2"}.get(distance, distance),
-                )
-                for i in range(len(old))
+                joined(question, Scores.of(question, rows, distance), sample, distance)
+                for question in (Question(old[i], mapped[i], on_old[i]) for i in range(len(old)))
             ]
         )
         expected = mean_reciprocal(made, scores)

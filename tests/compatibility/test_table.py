@@ -177,7 +177,7 @@ def test_queries_with_nothing_relevant_are_counted_and_left_out(scene):
     assert found.means()["old/old"]["mAP"] == pytest.approx(np.nanmean(rest.values["mAP"]) * 100)
 
 
-@pytest.mark.parametrize("distance", ["dot", "euclidean"])
+@pytest.mark.parametrize("distance", ["dot", "l2"])
 def test_other_distances(scene, distance):
     made = scene(noise=1.0)
     found = evaluate(made.upgrade, made.held, distance=distance, resamples=100)

@@ -295,7 +295,7 @@ def test_a_missing_extra_is_named_with_the_install_command(
 
     monkeypatch.setattr(upgrade, "find_spec", lambda name: None if name == package else object())
     with pytest.raises(MissingExtra, match=r"pip install 'crossfade\[demo\]'"):
-        upgrade.tell(tmp_path)
+        upgrade.run_story(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

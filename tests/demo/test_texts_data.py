@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from examples.demo_data import DOCUMENTS, LOOKUPS, PACKAGES, quantized
-from examples.models import embed_old
 from examples.texts import read_corpus
 
+from crossfade.demo.models import embed_old
 from crossfade.demo.texts import embed_new, load_texts
 from crossfade.demo.texts.data import FILE, PLANNED_WITH
 

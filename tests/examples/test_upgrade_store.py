@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from examples.application import Queries, read_log
 from examples.documents import parts_of
-from examples.models import NEW_DIMENSION, embed_old
 from examples.texts import read_corpus
 from examples.timeline import served
 from examples.upgrade_store import upgrade_store
@@ -17,8 +16,9 @@ from sklearn.metrics import average_precision_score
 
 from crossfade import Upgrade
 from crossfade.backfill.plan import Plan
+from crossfade.demo.models import NEW_DIMENSION, embed_old
 from crossfade.journal.journal import load_journal
-from crossfade.migration.order import places_of
+from crossfade.migration.order import find_places
 from crossfade.stores import open_store
 from crossfade.stores.rows import matrix
 
@@ -102,7 +102,7 @@ def test_the_store_is_finished_with_the_shared_vectors_alone(folder, report):
         ids, old, new = pairs["ids"].tolist(), pairs["old"], pairs["new"]
     upgrade = Upgrade.load(folder / "upgrade")
     task = journal.backfill
-    places = places_of(Path(task.order_file), ids, task.order_rows)
+    places = find_places(Path(task.order_file), ids, task.order_rows)
     plan = Plan.load(folder / "plan", upgrade)
     at = np.array([places[key] for key in ids])
     expected = plan.stored(upgrade.backward(new), upgrade.forward(old), at, task.order_rows)

@@ -14,13 +14,13 @@ import torch
 from experiments.images import DATASETS, datasets, models
 from experiments.images.preprocess import Preprocessing
 from experiments.images.resnet import ResNet34
-from experiments.images.torchvision_import import import_torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors.numpy import load_file
 
 from crossfade import BadInput
+from crossfade.demo.torchvision_import import import_torchvision
 
 COLOURS = ((200, 30, 30), (30, 200, 30), (30, 30, 200), (200, 200, 30))
 

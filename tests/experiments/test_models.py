@@ -10,11 +10,11 @@ import torch
 from experiments.images import models
 from experiments.images.datasets import Images
 from experiments.images.extract import batches, embed
-from experiments.images.torchvision_import import import_torchvision
 from PIL import Image
 from safetensors.numpy import load_file
 
 from crossfade import BadInput
+from crossfade.demo.torchvision_import import import_torchvision
 
 torchvision = import_torchvision()
 import open_clip  # noqa: E402 - after torchvision, which it imports as it is

@@ -142,7 +142,7 @@ def test_a_batch_of_no_rows(tmp_path, upgrade, old):
     assert "a batch of 0 rows → " in refused(upgrade, old, tmp_path / "y.npy", batch_rows=0)
 
 
-@pytest.mark.parametrize("extension", ["npy", "npz", "safetensors", "parquet", "lance"])
+@pytest.mark.parametrize("extension", ["npy", "npz", "safetensors", "parquet", "lance", "faiss"])
 @pytest.mark.parametrize("parent", ["missing", "old.npy", "/proc"])
 def test_a_folder_that_cannot_be_written(tmp_path, upgrade, old, extension, parent):
     target = tmp_path / parent / f"y.{extension}"
@@ -161,7 +161,7 @@ def run(folder, source, target, limit=0):
     )
 
 
-@pytest.mark.parametrize("extension", ["npy", "npz", "safetensors", "parquet"])
+@pytest.mark.parametrize("extension", ["npy", "npz", "safetensors", "parquet", "faiss"])
 def test_a_disk_that_takes_no_more(tmp_path, upgrade_folder, old, extension):
     target = tmp_path / f"y.{extension}"
     target.write_text("precious")

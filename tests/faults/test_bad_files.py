@@ -157,5 +157,5 @@ def test_a_lance_dataset_with_a_missing_data_file(tmp_path):
 def test_an_extension_that_is_not_known(tmp_path):
     assert said(tmp_path / "x.csv") == (
         "the extension '.csv' is not known "
-        "→ name a file that ends in .npy, .npz, .safetensors, .parquet, .lance"
+        "→ name a file that ends in .npy, .npz, .safetensors, .parquet, .lance, .faiss, .index"
     )

@@ -34,7 +34,7 @@ def lifted(tmp_path, models, upgrade_folder):
 def _lifted(app, models, upgrade_folder) -> Migration:
     texts = texts_of(ROWS)
     app.create(list(range(ROWS)), texts, [ord(t[0]) for t in texts], models.old(texts))
-    migration = Migration(app.place, upgrade_folder)
+    migration = Migration(app.address, upgrade_folder)
     migration.start(source="body", force=True)
     migration.forward()
     return migration
@@ -76,7 +76,7 @@ def test_a_database_that_goes_away_is_waited_for(models, upgrade_folder, plan_fo
     server = Server()
     app = PostgresApp.__new__(PostgresApp)
     app.url = server.server.get_uri()
-    app.place = f"{app.url}#items"
+    app.address = f"{app.url}#items"
     app.run("CREATE EXTENSION vector")
     migration = _lifted(app, models, upgrade_folder)
 
@@ -206,14 +206,14 @@ def test_a_full_disk_stops_it_with_nothing_half_done(tmp_path, models, upgrade_f
     texts = texts_of(ROWS)
     app.create(list(range(ROWS)), texts, [ord(t[0]) for t in texts], models.old(texts))
     before = app.old()
-    Migration(app.place, upgrade_folder).start(source="body", force=True)
+    Migration(app.address, upgrade_folder).start(source="body", force=True)
     script = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000));"
         "sys.argv = ['crossfade', 'migrate', 'forward', *sys.argv[1:]];"
         "from crossfade.cli import main; main()"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", script, app.place, "--batch", "150"],
+        [sys.executable, "-c", script, app.address, "--batch", "150"],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -223,7 +223,7 @@ def test_a_full_disk_stops_it_with_nothing_half_done(tmp_path, models, upgrade_f
     after = app.old()
     assert all((after[key] == before[key]).all() for key in before)
     # With room on the disk it goes on.
-    migration = Migration(app.place, upgrade_folder)
+    migration = Migration(app.address, upgrade_folder)
     migration.forward()
     assert migration.store.tally(STATE) == {"lifted": ROWS}
     assert migration.verify().passed
@@ -239,7 +239,7 @@ def test_rows_without_a_usable_vector_are_left_alone(tmp_path, models, upgrade_f
     app.create(list(range(ROWS)), texts, [0] * ROWS, old)
     if kind is PostgresApp:
         app.run("UPDATE items SET vector = NULL WHERE id = 40")
-    migration = Migration(app.place, upgrade_folder)
+    migration = Migration(app.address, upgrade_folder)
     migration.start(source="body", force=True)
     done = migration.forward(size=50)
     assert (done.written, done.unusable, sorted(done.first_unusable)) == (ROWS - 2, 2, [17, 40])

@@ -34,7 +34,7 @@ def make(request, tmp_path, models, upgrade_folder, plan_folder):
             ids = list(range(first, first + PIECE))
             rows = [texts[i] for i in ids], [ord(texts[i][0]) for i in ids], old[ids]
             (app.insert if first else app.create)(ids, *rows)
-        places = (app.place, str(upgrade_folder), str(plan_folder), str(tmp_path / "new.npz"))
+        places = (app.address, str(upgrade_folder), str(plan_folder), str(tmp_path / "new.npz"))
         return app, places
 
     return fresh

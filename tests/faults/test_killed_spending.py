@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
 from tests.embedders.server import Server, changed, fails
 from tests.faults.migrating import spending
@@ -23,7 +22,7 @@ class Till(Server):
 
     def __init__(self, model):
         super().__init__(model)
-        self.holding, self.gone = threading.Event(), threading.Event()
+        self.held, self.gone = threading.Semaphore(0), threading.Event()
 
     def embedded(self, asked):
         return super().embedded(asked) | {"usage": {"total_tokens": letters(asked)}}
@@ -39,7 +38,7 @@ def letters(asked):
 
 def hold(till, handler, asked):
     """The money is taken, and the answer kept until nobody is there to hear it."""
-    till.holding.set()
+    till.held.release()
     till.gone.wait()
     handler.close_connection = True
 
@@ -54,7 +53,7 @@ def lifted(app, models, upgrade_folder):
     """A store with every row lifted."""
     texts = texts_of(ROWS)
     app.create(list(range(ROWS)), texts, [ord(t[0]) for t in texts], models.old(texts))
-    migration = Migration(app.place, upgrade_folder)
+    migration = Migration(app.address, upgrade_folder)
     migration.start(source="body", force=True)
     migration.forward()
     yield migration
@@ -70,13 +69,15 @@ def till(models):
     server.stop()
 
 
-def killed(till, *arguments) -> None:
-    """A run that is killed when it was charged, and before it is answered."""
-    till.holding.clear()
+def killed(till, passed: int, *arguments) -> None:
+    """A run that is killed when some requests have come through, and all that are under way then
+    were charged and are not answered: one more with each good answer."""
+    till.plans = [None] * passed + [hold] * ROWS
     till.gone.clear()
     process = spending(*arguments)
-    while not till.holding.wait(0.05):
-        assert process.exitcode is None, f"ended with {process.exitcode} before it was held"
+    for _ in range(passed + 1):
+        while not till.held.acquire(timeout=0.05):
+            assert process.exitcode is None, f"ended with {process.exitcode} before it was held"
     process.kill()
     process.join()
     till.gone.set()
@@ -85,16 +86,16 @@ def killed(till, *arguments) -> None:
 def test_killed_again_and_again_it_never_spends_more_than_the_cap(
     app, lifted, till, upgrade_folder, plan_folder
 ):
-    cap = 15_500.0
-    arguments = (app.place, str(upgrade_folder), str(plan_folder), till.url, cap)
-    rng = np.random.default_rng(0)
+    cap = 19_000.0
+    arguments = (app.address, str(upgrade_folder), str(plan_folder), till.url, cap)
     for kill in range(KILLS):
-        # Now and then some requests come through before the kill.
-        till.plans = [None] * (int(rng.integers(4)) if kill % 5 == 0 else 0) + [hold]
         before = till.charged
-        killed(till, *arguments)
+        # Now and then several are under way.
+        killed(till, kill // 5 % 4 if kill % 5 == 0 else 0, *arguments)
         assert before < till.charged <= lifted.journal.spent <= cap
+    assert till.most_under_way == 4
     filled = lifted.store.tally(STATE).get("filled", 0)
+    till.plans = []
     last = spending(*arguments)
     last.join()
     assert last.exitcode == 0
@@ -128,7 +129,7 @@ def test_a_server_that_charges_and_says_otherwise_gets_no_more_than_the_cap(
     till.plans = LIES[lie] * ROWS
     cap = 2_000.0
     for _ in range(3):
-        process = spending(app.place, str(upgrade_folder), str(plan_folder), till.url, cap)
+        process = spending(app.address, str(upgrade_folder), str(plan_folder), till.url, cap)
         process.join()
         assert process.exitcode == 0
     assert 0 < till.charged <= lifted.journal.spent <= cap

@@ -55,11 +55,11 @@ def store(request, folder, models):
     app = {"lancedb": LanceApp, "parquet": ParquetApp}[request.param](folder / "shop")
     texts = texts_of(ROWS)
     app.create(list(range(ROWS)), texts, [ord(t[0]) for t in texts], models.old(texts))
-    migration = Migration(app.place, "up")
+    migration = Migration(app.address, "up")
     migration.start(source="body", force=True)
     migration.forward()
     migration.close()
-    return app.place
+    return app.address
 
 
 def run(*arguments: str | bytes, meek: bool = False) -> tuple[int, str]:
@@ -232,9 +232,9 @@ def test_a_damaged_list_of_columns(folder, models, body):
     app = ParquetApp(folder / "shop")
     texts = texts_of(ROWS)
     app.create(list(range(ROWS)), texts, [0] * ROWS, models.old(texts))
-    Migration(app.place, "up").start(source="body", force=True)
-    (Path(app.place) / "_crossfade" / "columns.json").write_text(body)
-    assert "columns.json: what Crossfade keeps" in refused(*steps(app.place)["forward"])
+    Migration(app.address, "up").start(source="body", force=True)
+    (Path(app.address) / "_crossfade" / "columns.json").write_text(body)
+    assert "columns.json: what Crossfade keeps" in refused(*steps(app.address)["forward"])
 
 
 def cut(paths: list[Path], share: float) -> None:
@@ -249,16 +249,16 @@ def test_a_lance_table_cut_short(folder, models, what, share):
     app = LanceApp(folder / "shop")
     texts = texts_of(ROWS)
     app.create(list(range(ROWS)), texts, [0] * ROWS, models.old(texts))
-    migration = Migration(app.place, "up")
+    migration = Migration(app.address, "up")
     migration.start(source="body", force=True)
     migration.forward()
-    cut(list(Path(app.place).glob(what)), share)
-    for step, arguments in steps(app.place).items():
+    cut(list(Path(app.address).glob(what)), share)
+    for step, arguments in steps(app.address).items():
         # What touches no row of a table whose rows are gone may well come to its end.
         if what.startswith("data") and step in ("inspect", "rollback"):
             continue
-        assert app.place in refused(*arguments)
-    assert app.place in refused("migrate", "start", app.place, "up", "--force")
+        assert app.address in refused(*arguments)
+    assert app.address in refused("migrate", "start", app.address, "up", "--force")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
@@ -315,7 +315,7 @@ def test_an_evaluation_that_is_none(folder, models, body):
     texts = texts_of(ROWS)
     app.create(list(range(ROWS)), texts, [0] * ROWS, models.old(texts))
     Path("evaluation.json").write_text(body)
-    asked = ["migrate", "start", app.place, "up", "--evaluation", "evaluation.json"]
+    asked = ["migrate", "start", app.address, "up", "--evaluation", "evaluation.json"]
     assert "evaluation.json: is no evaluation" in refused(*asked)
 
 

@@ -30,7 +30,7 @@ def sampled(place, path, **options):
 
 def test_what_is_in_the_file_is_what_the_store_and_the_models_say(app, texts, tmp_path):
     before = app.old()
-    made, arrays = sampled(app.place, tmp_path / "pairs.npz", embed_old=models.old)
+    made, arrays = sampled(app.address, tmp_path / "pairs.npz", embed_old=models.old)
     assert (made.rows, made.held, made.lookups) == (200, 100, 60)
     stored = app.old()
     assert all(np.array_equal(stored[key], row) for key, row in before.items())
@@ -51,7 +51,7 @@ def test_what_is_in_the_file_is_what_the_store_and_the_models_say(app, texts, tm
 
 def test_the_same_seed_samples_the_same_rows_and_another_others(plain, tmp_path):
     one, two, three = (
-        sampled(plain.place, tmp_path / f"{name}.npz", rows=100, held=50, seed=seed)[1]
+        sampled(plain.address, tmp_path / f"{name}.npz", rows=100, held=50, seed=seed)[1]
         for name, seed in (("a", 0), ("b", 0), ("c", 1))
     )
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
@@ -63,10 +63,10 @@ def test_the_same_seed_samples_the_same_rows_and_another_others(plain, tmp_path)
 
 
 def test_safetensors_holds_the_same_arrays(plain, tmp_path):
-    _, arrays = sampled(plain.place, tmp_path / "pairs.npz", embed_old=models.old)
+    _, arrays = sampled(plain.address, tmp_path / "pairs.npz", embed_old=models.old)
     options = {"rows": 200, "held": 100, "lookups": 60, "source": "body"}
     path = tmp_path / "pairs.safetensors"
-    sample_pairs(plain.place, path, embed=models.new, embed_old=models.old, **options)
+    sample_pairs(plain.address, path, embed=models.new, embed_old=models.old, **options)
     from safetensors.numpy import load_file
 
     loaded = load_file(path)
@@ -82,13 +82,13 @@ def test_text_ids_go_to_npz_and_not_to_safetensors(tmp_path):
     keys = [f"doc-{n}" for n in range(200)]
     app.create(keys, texts, [0] * 200, models.old(texts))
     with pytest.raises(BadInput, match="holds no text"):
-        sample_pairs(app.place, tmp_path / "p.safetensors", embed=models.new, source="body")
-    sampled(app.place, tmp_path / "p.npz")
+        sample_pairs(app.address, tmp_path / "p.safetensors", embed=models.new, source="body")
+    sampled(app.address, tmp_path / "p.npz")
     assert set(read_held(tmp_path / "p.npz").gallery_ids.tolist()) <= set(keys)
 
 
 def test_a_small_store_is_divided_in_the_same_proportion(plain, tmp_path):
-    made, _ = sampled(plain.place, tmp_path / "pairs.npz", rows=5000, held=2500, lookups=500)
+    made, _ = sampled(plain.address, tmp_path / "pairs.npz", rows=5000, held=2500, lookups=500)
     assert (made.rows, made.held, made.lookups) == (200, 100, 100)
     assert "only 300 rows of 7,500 could be sampled" in made.warnings
 
@@ -97,7 +97,7 @@ def test_rows_of_which_nothing_can_be_made_are_counted(plain, tmp_path):
     texts = ["", "   ", models.texts_of(300)[5], "a short text"]
     plain.insert([900, 901, 902, 903], texts, [0] * 4, models.old(["a", "b", "c", "d"]))
     plain.empty(7)
-    made, arrays = sampled(plain.place, tmp_path / "pairs.npz", rows=300, held=700, lookups=700)
+    made, arrays = sampled(plain.address, tmp_path / "pairs.npz", rows=300, held=700, lookups=700)
     assert made.left_out == {
         "without a usable vector": 1,
         "without text": 2,
@@ -108,7 +108,7 @@ def test_rows_of_which_nothing_can_be_made_are_counted(plain, tmp_path):
 
 
 def test_a_title_is_the_lookup_where_one_is_named(plain, tmp_path):
-    _, arrays = sampled(plain.place, tmp_path / "pairs.npz", title="body", lookups=20)
+    _, arrays = sampled(plain.address, tmp_path / "pairs.npz", title="body", lookups=20)
     whole = arrays["held_new"][arrays["lookup_items"]]
     np.testing.assert_allclose(arrays["lookup_new"], whole, rtol=1e-6)
 
@@ -118,7 +118,7 @@ def test_queries_of_a_log_are_learned_from_like_rows(plain, tmp_path):
     (tmp_path / "log.txt").write_text("\n".join([*log, log[0], ""]), encoding="utf-8")
     path = tmp_path / "pairs.npz"
     made, arrays = sampled(
-        plain.place, path, embed_old=models.old, queries=tmp_path / "log.txt", lookups=10
+        plain.address, path, embed_old=models.old, queries=tmp_path / "log.txt", lookups=10
     )
     assert made.logged_queries == 30
     np.testing.assert_allclose(arrays["log_old"], models.old(log), rtol=1e-6)
@@ -140,18 +140,18 @@ def test_a_log_may_be_a_column_and_is_sampled_where_it_is_long(plain, tmp_path, 
     path = tmp_path / f"log.{kind}"
     (pa.csv.write_csv if kind == "csv" else pq.write_table)(table, path)
     options = {"rows": 100, "lookups": 10, "embed_old": models.old}
-    made, _ = sampled(plain.place, tmp_path / "p.npz", queries=f"{path}:text", **options)
+    made, _ = sampled(plain.address, tmp_path / "p.npz", queries=f"{path}:text", **options)
     assert made.logged_queries == 100
     assert "of 500 distinct queries of the log 100 by chance" in made.warnings
     for place, cause in ((path, "which column"), (f"{path}:word", "no column 'word'")):
         with pytest.raises(BadInput, match=cause):
-            sampled(plain.place, tmp_path / "q.npz", queries=place, **options)
+            sampled(plain.address, tmp_path / "q.npz", queries=place, **options)
     with pytest.raises(BadInput, match="name a column of texts"):
-        sampled(plain.place, tmp_path / "q.npz", queries=f"{path}:count", **options)
+        sampled(plain.address, tmp_path / "q.npz", queries=f"{path}:count", **options)
 
 
 def test_labels_come_along_and_judge_where_there_are_no_lookups(plain, tmp_path):
-    _, arrays = sampled(plain.place, tmp_path / "pairs.npz", labels="kind", lookups=0)
+    _, arrays = sampled(plain.address, tmp_path / "pairs.npz", labels="kind", lookups=0)
     assert (arrays["labels"] == arrays["ids"] % 4).all()
     assert (arrays["held_labels"] == arrays["held_ids"] % 4).all()
     held = read_held(tmp_path / "pairs.npz")
@@ -164,9 +164,9 @@ def test_a_file_of_vectors_is_sampled_where_it_has_any(plain, tmp_path):
     np.savez(tmp_path / "new.npz", ids=keys, vectors=models.new([texts[key] for key in keys]))
     options = {"source": "body", "rows": 100, "held": 50}
     with pytest.raises(BadInput, match="cannot embed lookups"):
-        sample_pairs(plain.place, tmp_path / "p.npz", embed=str(tmp_path / "new.npz"), **options)
+        sample_pairs(plain.address, tmp_path / "p.npz", embed=str(tmp_path / "new.npz"), **options)
     made = sample_pairs(
-        plain.place, tmp_path / "p.npz", embed=str(tmp_path / "new.npz"), lookups=0, **options
+        plain.address, tmp_path / "p.npz", embed=str(tmp_path / "new.npz"), lookups=0, **options
     )
     with np.load(tmp_path / "p.npz") as arrays:
         assert set(arrays["ids"].tolist()) <= set(keys.tolist())
@@ -190,7 +190,7 @@ def test_a_file_of_vectors_is_sampled_where_it_has_any(plain, tmp_path):
 )
 def test_bad_input_is_refused_and_nothing_is_written(plain, tmp_path, options, cause):
     with pytest.raises(BadInput, match=cause):
-        sampled(plain.place, tmp_path / "pairs.npz", **options)
+        sampled(plain.address, tmp_path / "pairs.npz", **options)
     assert not list(tmp_path.glob("*pairs*"))
 
 
@@ -198,12 +198,12 @@ def test_models_that_do_not_fit_are_refused(plain, tmp_path):
     options = {"source": "body", "rows": 100, "held": 50, "lookups": 10}
     with pytest.raises(EmbedderError, match="24 dimensions where the store's vectors have 12"):
         sample_pairs(
-            plain.place, tmp_path / "p.npz", embed=models.new, embed_old=models.new, **options
+            plain.address, tmp_path / "p.npz", embed=models.new, embed_old=models.new, **options
         )
     with pytest.raises(BadInput, match="stored already"):
-        sample_pairs(plain.place, tmp_path / "p.npz", embed=models.old, **options)
+        sample_pairs(plain.address, tmp_path / "p.npz", embed=models.old, **options)
     with pytest.raises(BadInput, match=r"ends in \.npz or \.safetensors"):
-        sample_pairs(plain.place, tmp_path / "p.parquet", embed=models.new, **options)
+        sample_pairs(plain.address, tmp_path / "p.parquet", embed=models.new, **options)
 
 
 def test_an_embedder_that_fails_half_way_leaves_the_old_file_as_it_was(plain, tmp_path):
@@ -219,12 +219,12 @@ def test_an_embedder_that_fails_half_way_leaves_the_old_file_as_it_was(plain, tm
         return models.new(texts)
 
     with pytest.raises(EmbedderError, match="out of memory"):
-        sample_pairs(plain.place, path, embed=failing, **options)
+        sample_pairs(plain.address, path, embed=failing, **options)
     assert len(asked) == 2
     assert path.read_bytes() == b"before"
     assert [file.name for file in tmp_path.glob("*pairs*")] == ["pairs.npz"]
     with pytest.raises(BadInput, match="already exists"):
-        sample_pairs(plain.place, path, embed=models.new, source="body")
+        sample_pairs(plain.address, path, embed=models.new, source="body")
 
 
 @pytest.mark.parametrize(

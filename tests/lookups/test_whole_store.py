@@ -36,8 +36,8 @@ def on_store(place, upgrade, held, **options):
 
 
 def test_ranks_are_those_of_a_brute_force_over_every_row(app, texts, tmp_path):
-    upgrade, held = made(app.place, tmp_path / "pairs.npz")
-    found = on_store(app.place, upgrade, held, metrics=["mrr@10", "cmc@1", "ndcg@10"])
+    upgrade, held = made(app.address, tmp_path / "pairs.npz")
+    found = on_store(app.address, upgrade, held, metrics=["mrr@10", "cmc@1", "ndcg@10"])
     stored = app.old()
     keys = sorted(stored)
     gallery = np.array([stored[key] for key in keys], np.float64)
@@ -55,14 +55,19 @@ def test_ranks_are_those_of_a_brute_force_over_every_row(app, texts, tmp_path):
         dim = min(q.shape[1], g.shape[1])
         return unit(q[:, :dim].astype(np.float64)) @ unit(g[:, :dim].astype(np.float64)).T
 
-    def z(q):
-        known = products(q, held.gallery_old)
-        return (products(q, gallery) - known.mean(1, keepdims=True)) / known.std(1, keepdims=True)
+    def crowd(rows):
+        nearest = np.sort(products(rows, held.gallery_old), axis=1)
+        return nearest[:, -11:-1].mean(axis=1)
+
+    def z(q, less=0.0):
+        known = products(q, held.gallery_old) - less * crowd(held.gallery_old)
+        found = products(q, gallery) - less * crowd(gallery)
+        return (found - known.mean(1, keepdims=True)) / known.std(1, keepdims=True)
 
     dim = gallery.shape[1]
     mixed = 0.3 * unit(queries["B(new)"][:, :dim]) + 0.7 * unit(asked["old"])
     by_hand = {
-        "both/old": 0.8 * z(asked["old"]) + 0.2 * z(queries["B(new)"]),
+        "both/old": 0.7 * z(asked["old"]) + 0.3 * z(queries["B(new)"], less=0.5),
         "blend/old": products(mixed, gallery),
     }
     for case in (*STORED, *by_hand):
@@ -97,26 +102,26 @@ def plain(tmp_path):
 
 
 def test_twins_of_the_wanted_rows_are_counted_ahead_of_them(plain, tmp_path):
-    upgrade, held = made(plain.place, tmp_path / "pairs.npz", rows=100)
-    before = on_store(plain.place, upgrade, held, metrics=["cmc@1"])
+    upgrade, held = made(plain.address, tmp_path / "pairs.npz", rows=100)
+    before = on_store(plain.address, upgrade, held, metrics=["cmc@1"])
     wanted = held.gallery_ids[held.relevance.block(0, held.queries).items]
     texts = models.texts_of(300)
     twins = models.old([texts[key] for key in wanted.tolist()])
     count = len(wanted)
     plain.insert(list(range(1000, 1000 + count)), ["twin"] * count, [0] * count, twins)
-    after = on_store(plain.place, upgrade, held, metrics=["cmc@1"])
+    after = on_store(plain.address, upgrade, held, metrics=["cmc@1"])
     for case in STORED:
         assert after.means()[case]["cmc@1"] == 0
     assert before.means()["F(old)/F(old)"]["cmc@1"] > 0
 
 
 def test_wanted_rows_that_have_gone_or_changed_are_left_out(plain, tmp_path):
-    upgrade, held = made(plain.place, tmp_path / "pairs.npz")
+    upgrade, held = made(plain.address, tmp_path / "pairs.npz")
     first, second, third = held.gallery_ids[held.relevance.block(0, 3).items].tolist()
     plain.delete(first)
     plain.change(second, "another text", models.old(["another text"])[0])
     plain.empty(third)
-    found = on_store(plain.place, upgrade, held)
+    found = on_store(plain.address, upgrade, held)
     assert found.data["queries_with_nothing_relevant"] == 3
     assert found.data["evaluated_queries"] == 57
     assert found.data["gallery"] == 298
@@ -124,8 +129,8 @@ def test_wanted_rows_that_have_gone_or_changed_are_left_out(plain, tmp_path):
 
 
 def test_without_old_queries_new_ones_are_shown_and_nothing_is_judged(plain, tmp_path):
-    upgrade, held = made(plain.place, tmp_path / "pairs.npz", embed_old=None)
-    found = on_store(plain.place, upgrade, held)
+    upgrade, held = made(plain.address, tmp_path / "pairs.npz", embed_old=None)
+    found = on_store(plain.address, upgrade, held)
     assert tuple(found.cases) == ("new/old", "B(new)/F(old)", "B(new)/old")
     assert tuple(found.sample.cases) == (
         *("new/old", "new/new", "B(new)/F(old)", "B(new)/old"),
@@ -139,23 +144,23 @@ def test_without_old_queries_new_ones_are_shown_and_nothing_is_judged(plain, tmp
 
 
 def test_what_is_not_the_store_of_the_lookups_is_refused(plain, tmp_path):
-    upgrade, held = made(plain.place, tmp_path / "pairs.npz")
+    upgrade, held = made(plain.address, tmp_path / "pairs.npz")
     texts = models.texts_of(100, seed=5)
     (tmp_path / "other").mkdir()
     other = LanceApp(tmp_path / "other")
     other.create(list(range(100)), texts, [0] * 100, models.old(texts))
     with pytest.raises(BadInput, match="none of the 60 rows that lookups want"):
-        on_store(other.place, upgrade, held)
+        on_store(other.address, upgrade, held)
     (tmp_path / "wide").mkdir()
     wide = LanceApp(tmp_path / "wide")
     wide.create(list(range(100)), texts, [0] * 100, models.new(texts))
     with pytest.raises(BadInput, match="24 dimensions, and the upgrade's old model 12"):
-        on_store(wide.place, upgrade, held)
+        on_store(wide.address, upgrade, held)
     sample_pairs(
-        plain.place, tmp_path / "no.npz", embed=models.new, source="body", held=90, rows=100,
+        plain.address, tmp_path / "no.npz", embed=models.new, source="body", held=90, rows=100,
         lookups=0,
     )  # fmt: skip
     with pytest.raises(BadInput, match="has no lookups"):
-        on_store(plain.place, upgrade, read_held(tmp_path / "no.npz"))
+        on_store(plain.address, upgrade, read_held(tmp_path / "no.npz"))
     with pytest.raises(BadInput, match="agreement is with the new model's neighbours"):
-        on_store(plain.place, upgrade, held, metrics=["agreement@1"])
+        on_store(plain.address, upgrade, held, metrics=["agreement@1"])

@@ -119,7 +119,7 @@ def plan_folder(models, upgrade_folder, tmp_path_factory):
 
 @pytest.fixture
 def migration(world):
-    made = Migration(world.app.place, world.folder)
+    made = Migration(world.app.address, world.folder)
     yield made
     made.close()
 

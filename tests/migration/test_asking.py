@@ -34,10 +34,13 @@ def by_hand(world, texts, shared, filled, text, lifted, weights=DEFAULT) -> tupl
         return (scores - scores[among].mean()) / scores[among].std()
 
     everyone = np.arange(len(keys))
-    by_old, by_backward = z(cosines(old, ask_old), everyone), z(cosines(old, on_old), everyone)
+    # What B says of a row is less where its second to eleventh neighbour are near.
+    unit = old / np.linalg.norm(old, axis=1, keepdims=True)
+    crowd = np.sort(unit @ unit.T, axis=1)[:, -11:-1].mean(axis=1)
+    by_old, second = z(cosines(old, ask_old), everyone), cosines(old, on_old)
+    by_backward = z(second - 0.5 * crowd, everyone)
     few = weights.old_backward
     score = (1 - few) * by_old + few * by_backward
-    second = by_backward
     if lifted:
         rows = np.array([shared[key] for key in keys])
         is_filled = np.array([key in filled for key in keys])

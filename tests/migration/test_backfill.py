@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.migration.conftest import ROWS, Function, filled_of, lifted_of, shared_of, unit
 
+from crossfade.embedders import BaseEmbedder
 from crossfade.errors import BadInput, EmbedderError
 
 
@@ -33,7 +34,7 @@ def test_items_store_what_the_plan_says_for_their_place(world, lifted, plan_fold
 
     from crossfade.backfill.blend import Blend, stored
     from crossfade.backfill.plan import content_hash
-    from crossfade.migration.order import ids_of
+    from crossfade.migration.order import read_ids
 
     mine = tmp_path / "plan"
     shutil.copytree(plan_folder, mine, ignore=shutil.ignore_patterns("orders"))
@@ -41,7 +42,7 @@ def test_items_store_what_the_plan_says_for_their_place(world, lifted, plan_fold
     plan = {k: v for k, v in plan.items() if k != "hash"} | {"blend": 1.0, "last_blend": 0.2}
     (mine / "plan.json").write_text(json.dumps(plan | {"hash": content_hash(plan, mine)}))
     lifted.backfill(Function(world.models), plan=mine, labels="kind", share=0.5)
-    order = [key for ids in ids_of(next(mine.glob("orders/*.parquet"))) for key in ids]
+    order = [key for ids in read_ids(next(mine.glob("orders/*.parquet"))) for key in ids]
     first, later = order[0], order[ROWS // 2 - 1]
     texts = [world.texts[first], world.texts[later]]
     mapped, liftings = unit(world.models.new(texts)), lifted_of(world, texts)
@@ -117,12 +118,17 @@ def test_a_plan_that_changed_meanwhile_is_refused(world, lifted, plan_folder, tm
         lifted.backfill(Function(world.models), plan=tmp_path / "elsewhere", share=0.2)
 
 
+class TenAtOnce(Function, BaseEmbedder):
+    """Says how many items it takes at a time."""
+
+    at_once = 10
+
+
 def test_a_slow_models_vectors_are_written_bit_by_bit_in_the_order(
     world, lifted, plan_folder, monkeypatch
 ):
     monkeypatch.setattr("crossfade.migration.backfill._SECONDS", 0.0)
-    monkeypatch.setattr("crossfade.migration.backfill.ASKED", 10)
-    slow, quick = Function(world.models), Function(world.models)
+    slow, quick = TenAtOnce(world.models), Function(world.models)
     lifted.backfill(slow, plan=plan_folder, labels="kind", share=0.2)
     assert len(slow.asked) == len(set(slow.asked)) == ROWS // 5
     monkeypatch.undo()
@@ -131,10 +137,8 @@ def test_a_slow_models_vectors_are_written_bit_by_bit_in_the_order(
     assert lifted.verify(embed=Function(world.models)).passed
 
 
-def test_what_was_embedded_before_a_failure_is_written(world, lifted, plan_folder, monkeypatch):
-    monkeypatch.setattr("crossfade.migration.backfill.ASKED", 10)
-
-    class Failing(Function):
+def test_what_was_embedded_before_a_failure_is_written(world, lifted, plan_folder):
+    class Failing(TenAtOnce):
         def embed(self, ids, sources):
             if len(self.asked) == 30:
                 raise EmbedderError("the model is gone", where="here")

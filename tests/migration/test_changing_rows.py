@@ -12,6 +12,8 @@ from tests.migration.conftest import (
     texts_of,
 )
 
+from crossfade.embedders import BaseEmbedder
+
 
 def test_rows_that_come_later_are_found_at_once_and_lifted_by_the_next_forward(world, lifted):
     text = texts_of(1, seed=55)
@@ -103,4 +105,35 @@ def test_a_catching_up_that_was_cut_off_sees_what_changed_behind_it(world, lifte
     world.app.change(3, text[0], world.models.old(text)[0])
     lifted.forward(size=50)
     assert lifted.journal.cursor is None
+    assert lifted.verify().passed
+
+
+def test_pieces_that_come_one_by_one_are_written_and_rows_that_change_between_them_are_not(
+    world, lifted, plan_folder
+):
+    text = texts_of(1, seed=93)
+
+    class Pieces(Function, BaseEmbedder):
+        """Gives a few items at a time, the last first; after the first piece others change."""
+
+        def embed_parts(self, ids, sources, enough=lambda: False):
+            for first in reversed(range(0, len(ids), 20)):
+                rows = np.arange(first, min(first + 20, len(ids)))[::-1]
+                changing = 0 < len(self.asked) < 200
+                made = self.embed([ids[row] for row in rows], [sources[row] for row in rows])
+                if changing and 7 in self.asked[-len(rows) :]:
+                    world.app.change(7, text[0], world.models.old(text)[0])
+                if changing and 20 in self.asked[-len(rows) :]:
+                    world.app.delete(20)
+                yield [(rows, made)]
+
+    pieces = Pieces(world.models)
+    done = lifted.backfill(pieces, plan=plan_folder, labels="kind", share=1.0, batch=200)
+    found = shared_of(lifted)
+    assert {state for state, _ in found.values()} == {"filled"}
+    texts = world.texts | {7: text[0]}
+    keys = sorted(found)
+    expected = filled_of(world, [texts[key] for key in keys], 0.7)
+    np.testing.assert_allclose([found[key][1] for key in keys], expected, atol=1e-6)
+    assert done.filled == len(found)
     assert lifted.verify().passed

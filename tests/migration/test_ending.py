@@ -18,7 +18,8 @@ from crossfade import Upgrade
 from crossfade.errors import BadInput, StoreError
 from crossfade.journal.columns import KNOWN, SUM, VECTOR
 from crossfade.journal.journal import save_journal
-from crossfade.migration import Migration, ending
+from crossfade.migration import Migration
+from crossfade.migration import finish as finish_step
 from crossfade.migration.batch import Batch
 from crossfade.stores import open_store
 from crossfade.stores.rows import matrix
@@ -39,7 +40,7 @@ def test_searches_go_on_at_every_moment_of_finish(world, lifted):
     store, before, meanwhile = lifted.store, found(), []
     save_journal(store, lifted.journal.after(stage="finishing"))
     meanwhile.append(found())
-    mend = ending._mend(store, world.upgrade, lifted.journal)
+    mend = finish_step._mend(store, world.upgrade, lifted.journal)
 
     def work(rows):
         meanwhile.append(found())
@@ -78,7 +79,7 @@ def test_rows_that_come_and_change_while_it_finishes_are_finished_with_what_they
 ):
     texts = texts_of(3, seed=5)
     vectors = world.models.old(texts)
-    seen = ending.unproven
+    seen = finish_step.unproven
 
     def meanwhile(*arguments, **named):
         problems = seen(*arguments, **named)
@@ -91,7 +92,7 @@ def test_rows_that_come_and_change_while_it_finishes_are_finished_with_what_they
         world.app.insert([10], texts[2:], [0], vectors[2:])
         return problems
 
-    monkeypatch.setattr(ending, "unproven", meanwhile)
+    monkeypatch.setattr(finish_step, "unproven", meanwhile)
     lifted.finish(force=True)
     rows = lifted.store.read([9000, 7, 8, 9, 10, 11], [lifted.store.vector])
     assert rows["id"].to_pylist() == [9000, 7, 8, 10, 11]
@@ -117,7 +118,7 @@ def test_rollback_returns_to_the_old_vectors(world, migration, plan_folder, stag
 
             return work
 
-        monkeypatch.setattr(ending, "_mend", fail)
+        monkeypatch.setattr(finish_step, "_mend", fail)
         with pytest.raises(RuntimeError, match="cut short"):
             migration.finish(force=True)
         monkeypatch.undo()
@@ -138,7 +139,7 @@ def test_rollback_returns_to_the_old_vectors(world, migration, plan_folder, stag
 
 def test_a_finish_that_was_cut_short_goes_on(world, lifted, monkeypatch):
     expected = shared_of(lifted)
-    real = ending._mend
+    real = finish_step._mend
 
     def fail(*arguments):
         work = real(*arguments)
@@ -149,7 +150,7 @@ def test_a_finish_that_was_cut_short_goes_on(world, lifted, monkeypatch):
 
         return once
 
-    monkeypatch.setattr(ending, "_mend", fail)
+    monkeypatch.setattr(finish_step, "_mend", fail)
     with pytest.raises(RuntimeError):
         lifted.finish(force=True)
     monkeypatch.undo()
@@ -176,7 +177,7 @@ def test_after_finish_plain_new_vectors_are_inserted_and_asked_as_in_an_index_of
     come = texts_of(50, seed=77)
     world.app.insert(list(range(9000, 9050)), come, [0] * 50, world.models.new(come))
     store = lifted.store
-    plain = open_store(world.app.place, vector=store.vector)
+    plain = open_store(world.app.address, vector=store.vector)
     texts = list(world.texts.values()) + come
     keys = [*world.texts, *range(9000, 9050)]
     from_scratch = np.vstack(
@@ -195,7 +196,7 @@ def test_a_b_that_stretches_ends_in_the_shared_space(world, models, tmp_path):
     texts = texts_of(600, seed=3)
     upgrade = Upgrade(solver="closed_form", backward_map="affine")
     upgrade.fit(models.old(texts), models.new(texts)).save(tmp_path / "affine")
-    migration = Migration(world.app.place, tmp_path / "affine")
+    migration = Migration(world.app.address, tmp_path / "affine")
     migration.start(source="body", force=True)
     assert migration.journal.space == "shared"
     migration.forward()

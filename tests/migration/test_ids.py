@@ -20,7 +20,7 @@ def test_start_refuses_them_and_names_them(kind, models, upgrade_folder, tmp_pat
     app = kind(tmp_path)
     make(app, models, [*range(ROWS), 17])
     with pytest.raises(BadInput, match=r"\b17\b"):
-        Migration(app.place, upgrade_folder).start(source="body", force=True)
+        Migration(app.address, upgrade_folder).start(source="body", force=True)
     assert len(app.old()) == ROWS
 
 
@@ -29,7 +29,7 @@ def test_those_that_come_later_are_refused_by_every_step_that_would_go_by_them(
 ):
     app = LanceApp(tmp_path)
     make(app, models, list(range(ROWS)))
-    migration = Migration(app.place, upgrade_folder)
+    migration = Migration(app.address, upgrade_folder)
     migration.start(source="body", force=True)
     migration.forward()
     text = texts_of(1, seed=4)

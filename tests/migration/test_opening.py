@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from qdrant_client import models as qdrant
 from tests.migration.conftest import Function, N, texts_of
-from tests.stores.apps import LanceApp, ParquetApp, PostgresApp
+from tests.stores.apps import LanceApp, MilvusApp, ParquetApp, PostgresApp
+from tests.stores.sqlite.app import SqliteApp
 
 from crossfade import Upgrade
 from crossfade.errors import BadInput, StoreError
@@ -28,6 +29,26 @@ def rows_of(texts: list[str], models) -> dict[str, np.ndarray]:
     """Two vectors a row, of which only `mine` is the old model's."""
     other = np.random.default_rng(8).normal(size=(len(texts), 5)).astype(np.float32)
     return {"mine": models.old(texts), "other": other}
+
+
+def _create_in_milvus(client, texts: list[str], kinds: list[int], vectors) -> None:
+    from pymilvus import DataType
+
+    schema, index = client.create_schema(auto_id=False), client.prepare_index_params()
+    schema.add_field("key", DataType.INT64, is_primary=True)
+    schema.add_field("body", DataType.VARCHAR, max_length=100)
+    schema.add_field("kind", DataType.INT64)
+    for name, values in vectors.items():
+        schema.add_field(name, DataType.FLOAT_VECTOR, dim=values.shape[1])
+        index.add_index(name, index_type="FLAT", metric_type="COSINE")
+    client.create_collection("items", schema=schema)
+    client.create_index("items", index, sync=False)
+    client.load_collection("items")
+    rows = [
+        {"key": n, "body": text, "kind": kinds[n], **{k: v[n] for k, v in vectors.items()}}
+        for n, text in enumerate(texts)
+    ]
+    client.insert("items", rows)
 
 
 def create(app, texts: list[str], models) -> str:
@@ -48,6 +69,16 @@ def create(app, texts: list[str], models) -> str:
                 ],
             )
         return "key"
+    if isinstance(app, SqliteApp):
+        app.run(
+            "CREATE TABLE items (id TEXT PRIMARY KEY, key INTEGER UNIQUE, body TEXT, kind INTEGER, "
+            "mine BLOB, other BLOB)"
+        )
+        for n, text in enumerate(texts):
+            blobs = [values[n].tobytes() for values in vectors.values()]
+            row = (f"row {n}", n, text, kinds[n], *blobs)
+            app.run("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)", *row)
+        return "key"
     if isinstance(app, LanceApp | ParquetApp):
         columns = {"key": range(ROWS), "body": texts, "kind": kinds}
         columns |= {name: to_arrow(values) for name, values in vectors.items()}
@@ -56,6 +87,9 @@ def create(app, texts: list[str], models) -> str:
             app.database.create_table("items", table)
         else:
             app._write("part-0.parquet", table)
+        return "key"
+    if isinstance(app, MilvusApp):
+        _create_in_milvus(app.client, texts, kinds, vectors)
         return "key"
     config = {
         name: qdrant.VectorParams(size=values.shape[1], distance=qdrant.Distance.COSINE)
@@ -82,11 +116,11 @@ def started(app, models, upgrade_folder):
     texts = texts_of(ROWS)
     key = create(app, texts, models)
     with pytest.raises(BadInput, match=r"--vector|--id|no column 'id'"):
-        open_migrating(app.place)
-    migration = Migration(app.place, upgrade_folder, id=key, vector="mine")
+        open_migrating(app.address)
+    migration = Migration(app.address, upgrade_folder, id=key, vector="mine")
     migration.start(source="body", force=True)
     migration.close()
-    return app.place, key, texts
+    return app.address, key, texts
 
 
 def test_every_step_takes_the_columns_from_the_journal(started, crossfade, models, plan_folder):

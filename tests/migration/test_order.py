@@ -14,7 +14,7 @@ from crossfade.backfill.gallery_file import NEAREST
 from crossfade.backfill.plan import Plan
 from crossfade.errors import BadInput
 from crossfade.migration import Migration
-from crossfade.migration.order import ids_of
+from crossfade.migration.order import read_ids
 from crossfade.stores.rows import matrix
 
 
@@ -28,7 +28,7 @@ def plan(plan_folder, tmp_path):
 
 def order_in(plan) -> list:
     (made,) = plan.glob("orders/*.parquet")
-    return [key for ids in ids_of(made) for key in ids]
+    return [key for ids in read_ids(made) for key in ids]
 
 
 def test_two_stores_of_one_name_have_orders_of_their_own(
@@ -43,7 +43,7 @@ def test_two_stores_of_one_name_have_orders_of_their_own(
         migration.start(source="body", force=True)
         migration.forward()
         migration.backfill(Function(models), plan=plan, labels="kind", share=1.0)
-        order = [k for ids in ids_of(Path(migration.journal.backfill.order_file)) for k in ids]
+        order = [k for ids in read_ids(Path(migration.journal.backfill.order_file)) for k in ids]
         assert sorted(order) == list(range(rows))
 
 

@@ -8,6 +8,7 @@ from tests.migration.conftest import ROWS, Function, texts_of
 from crossfade.errors import BadInput, NotProven
 from crossfade.journal.journal import KEY
 from crossfade.migration import Migration
+from crossfade.migration.live_quality import Queries
 
 
 @pytest.fixture
@@ -24,6 +25,21 @@ def test_a_verified_and_filled_store_is_finished_without_force(filled):
     assert filled.finish().stage == "finished"
     status = filled.status()
     assert (status.stage, status.filled, status.share) == ("finished", ROWS, 1.0)
+
+
+def test_what_a_verify_measures_is_remembered_with_the_share_it_was_measured_at(world, lifted):
+    texts = texts_of(30, seed=5)
+    old, new = world.models.old(texts), world.models.new(texts)
+    asked = Queries(old, new, [ord(text[0]) for text in texts], "kind")
+    assert lifted.status().measured is None
+    found = lifted.verify(queries=asked).quality["measured"]
+    known = lifted.status().measured
+    assert (known["share"], known["queries"]) == (0.0, found["queries"])
+    assert (known["new"], known["old"]) == (found["new"], found["old"])
+    # Rows that are written take the proof away, not what is known of before.
+    lifted.backfill(Function(world.models), share=0.5)
+    assert not lifted.status().verified
+    assert lifted.status().measured == known
 
 
 def test_without_a_verify_it_is_refused(filled):
@@ -112,7 +128,7 @@ def test_a_check_that_was_left_out_says_so(world, lifted, filled):
 
 def test_a_lost_journal_is_taken_over_or_rolled_back_by_force(world, filled):
     filled.store.put(KEY, None)
-    again = Migration(world.app.place, world.folder)
+    again = Migration(world.app.address, world.folder)
     with pytest.raises(BadInput, match=r"journal is lost.*rollback .* --force"):
         again.start(source="body")
     with pytest.raises(BadInput, match="journal of its migration is lost"):
@@ -136,7 +152,7 @@ def test_columns_of_another_upgrade_are_not_taken_over(world, lifted, models, tm
     texts = texts_of(600, seed=3)
     Upgrade(solver="closed_form").fit(models.old(texts), models.new(texts)).save(tmp_path / "other")
     lifted.store.put(KEY, None)
-    other = Migration(world.app.place, tmp_path / "other")
+    other = Migration(world.app.address, tmp_path / "other")
     with pytest.raises(BadInput, match="another upgrade"):
         other.start(source="body", force=True)
     other.close()

@@ -15,7 +15,7 @@ from crossfade.stores.rows import matrix
 def test_a_second_migration_at_once_is_refused(world, migration):
     migration.start(source="body", force=True)
     with migration.store.lock():
-        second = Migration(world.app.place, world.folder)
+        second = Migration(world.app.address, world.folder)
         with pytest.raises(StoreError, match="another process"):
             second.forward()
         second.close()
@@ -27,7 +27,7 @@ def test_start_refuses_vectors_of_another_model(app, models, upgrade_folder):
     texts = texts_of(200)
     foreign = np.random.default_rng(5).normal(size=(200, 12)).astype(np.float32) + 3
     app.create(list(range(200)), texts, [0] * 200, foreign)
-    migration = Migration(app.place, upgrade_folder)
+    migration = Migration(app.address, upgrade_folder)
     with pytest.raises(NotCompatible, match="do not look like vectors of coarse"):
         migration.start()
     assert migration.store.describe().added == ()
@@ -43,7 +43,7 @@ def test_start_without_any_evidence_is_refused(world, migration):
 def test_start_refuses_another_dimension(app, upgrade_folder):
     vectors = np.random.default_rng(5).normal(size=(50, 5)).astype(np.float32)
     app.create(list(range(50)), ["x"] * 50, [0] * 50, vectors)
-    migration = Migration(app.place, upgrade_folder)
+    migration = Migration(app.address, upgrade_folder)
     with pytest.raises(BadInput, match=r"5 dimensions.*12"):
         migration.start(force=True)
     migration.close()
@@ -68,7 +68,7 @@ def test_an_upgrade_that_changed_meanwhile_is_refused(world, lifted, models, tmp
 
     texts = texts_of(600, seed=3)
     Upgrade(solver="closed_form").fit(models.old(texts), models.new(texts)).save(tmp_path / "other")
-    other = Migration(world.app.place, tmp_path / "other")
+    other = Migration(world.app.address, tmp_path / "other")
     with pytest.raises(BadInput, match="was started with"):
         other.forward()
     other.close()

@@ -18,10 +18,10 @@ def test_the_columns_change_places_between_two_questions(tmp_path, monkeypatch, 
     Upgrade(solver="closed_form").fit(models.old(texts), models.new(texts)).save(tmp_path / "up")
     own = texts_of(40)
     app.create(list(range(40)), own, [0] * 40, models.old(own))
-    migration = Migration(app.place, tmp_path / "up")
+    migration = Migration(app.address, tmp_path / "up")
     migration.start(source="body", force=True)
     migration.forward()
-    searcher = Searcher(app.place, Upgrade.load(tmp_path / "up"), refresh=3600)
+    searcher = Searcher(app.address, Upgrade.load(tmp_path / "up"), refresh=3600)
     sides = {"new": models.new(own[7:8])[0], "old": models.old(own[7:8])[0]}
     assert searcher.search(k=3, **sides)[0].id == 7
     searcher._sampled = None

@@ -37,7 +37,7 @@ from crossfade.solvers.settings import Settings
             {"select_metrics": ("cmc@0",)},
             "there is no metric named 'cmc@0' → use mAP, or one",
         ),
-        ({"seed": -1}, "seed=-1"),
+        ({"seed": -1}, "seed=-1 must be at least 0"),
     ],
 )
 def test_a_wrong_setting_is_named(wrong, message):

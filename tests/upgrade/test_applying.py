@@ -52,7 +52,7 @@ def test_one_vector_is_mapped_as_its_row_is(data, kind):
     for apply, x in (
         (upgrade.backward, data.new),
         (upgrade.forward, data.old),
-        (upgrade.place, data.old),
+        (upgrade.in_shared_space, data.old),
     ):
         rows = apply(x)
         for i in range(10):
@@ -84,7 +84,7 @@ def test_applying_leaves_the_vectors_as_they_were(fitted, data):
     fitted.backward(new)
     fitted.backward(new[0])
     fitted.forward(old)
-    fitted.place(old)
+    fitted.in_shared_space(old)
     assert np.array_equal(new, data.new)
     assert np.array_equal(old, data.old)
 
@@ -107,6 +107,6 @@ def test_old_is_placed_normalized_then_rotated_then_cut_or_padded(made, how, d, 
         expected = expected @ axes.T
     padded = np.zeros((len(old), n))
     padded[:, : min(d, n)] = expected[:, :n]
-    assert np.allclose(upgrade.place(old), padded, atol=1e-3)
+    assert np.allclose(upgrade.in_shared_space(old), padded, atol=1e-3)
     assert np.allclose(upgrade.as_stored(old), expected, atol=1e-3)
     assert np.array_equal(upgrade.as_stored(old[0]), upgrade.as_stored(old[:1])[0])

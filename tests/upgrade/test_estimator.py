@@ -24,7 +24,7 @@ def test_a_saved_upgrade_comes_back_bit_for_bit(tmp_path, made, backward, solver
     back = Upgrade.load(tmp_path / "upgrade")
     assert np.array_equal(back.backward(new), upgrade.backward(new))
     assert np.array_equal(back.forward(old), upgrade.forward(old))
-    assert np.array_equal(back.place(old), upgrade.place(old))
+    assert np.array_equal(back.in_shared_space(old), upgrade.in_shared_space(old))
     assert back.hash_ == upgrade.hash_
     assert back.get_params() == upgrade.get_params()
     assert back.history_ == upgrade.history_
@@ -82,4 +82,4 @@ def test_parameters_can_be_set(data):
 
 def test_its_repr_shows_what_was_changed():
     assert repr(Upgrade()) == "Upgrade()"
-    assert repr(Upgrade(lam=3.0, solver="paper")) == "Upgrade(solver='paper', lam=3.0)"
+    assert repr(Upgrade(lam=3.0, solver="paper")) == "Upgrade(lam=3.0, solver='paper')"

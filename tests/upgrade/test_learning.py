@@ -47,7 +47,7 @@ def test_the_shared_space_has_the_new_dimension(made, d, n, solver, labelled):
         upgrade.fit(old, new, labels if labelled else None)
         assert upgrade.backward(new).shape == (120, n)
         assert upgrade.forward(old).shape == (120, n)
-        assert upgrade.place(old).shape == (120, n)
+        assert upgrade.in_shared_space(old).shape == (120, n)
         assert (upgrade.old_dim_, upgrade.new_dim_, upgrade.shared_dim_) == (d, n, n)
 
 
@@ -69,7 +69,7 @@ def test_rotating_old_loses_less_to_the_cut(made):
     old[:, 4:] *= 10
 
     def kept(upgrade):
-        return np.sum(upgrade.place(old) ** 2)
+        return np.sum(upgrade.in_shared_space(old) ** 2)
 
     options = {"normalize_old": "none"}
     cut = closed(**options).fit(old, new, labels)

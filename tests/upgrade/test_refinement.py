@@ -11,7 +11,6 @@ import scipy.linalg
 from tests.upgrade.conftest import KINDS, closed, quick
 
 from crossfade import Upgrade
-from crossfade.solvers.settings import SELECT_CASES, SELECT_METRICS
 
 
 def selected(upgrade, scores):
@@ -25,7 +24,7 @@ def test_fast_never_ends_below_the_closed_form(made, seed, backward, noise):
     upgrade = quick(backward_map=backward, lam=0.5, epochs=3, seed=seed)
     upgrade.fit(*made(noise=noise, seed=seed))
     kept, start = upgrade.validation_, upgrade.closed_form_
-    for metric in SELECT_METRICS:
+    for metric in upgrade.select_metrics:
         assert kept["B(new)/old"][metric] >= start["B(new)/old"][metric]
     assert selected(upgrade, kept) >= selected(upgrade, start)
     reference = closed(seed=seed).fit(*made(noise=noise, seed=seed))
@@ -98,6 +97,5 @@ def test_paper_lowers_the_loss_from_a_random_start(data):
 
 
 def test_selection_is_by_the_cases_of_the_paper_by_default():
-    assert Upgrade().get_params()["select_cases"] == SELECT_CASES
-    assert SELECT_CASES == ("B(new)/F(old)", "F(old)/F(old)", "B(new)/old")
-    assert SELECT_METRICS == ("cmc@1", "mAP")
+    assert Upgrade().select_cases == ("B(new)/F(old)", "F(old)/F(old)", "B(new)/old")
+    assert Upgrade().select_metrics == ("cmc@1", "mAP")

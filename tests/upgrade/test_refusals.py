@@ -30,7 +30,7 @@ def test_vectors_of_the_other_model_are_refused_with_the_way_to_go(fitted, data)
     with pytest.raises(BadInput, match=r"dimension 8, but .* dimension 6 → .*new.*: use backward"):
         fitted.forward(data.new)
     with pytest.raises(BadInput, match="dimension 8"):
-        fitted.place(data.new)
+        fitted.in_shared_space(data.new)
     with pytest.raises(BadInput, match=r"dimension 6.*use forward"):
         fitted.backward(data.old[0])
 
@@ -59,7 +59,7 @@ def test_a_bad_row_is_refused_by_its_number(data, value, problem, kind, how):
     for apply, x, side in (
         (upgrade.backward, data.new, "new"),
         (upgrade.forward, data.old, "old"),
-        (upgrade.place, data.old, "old"),
+        (upgrade.in_shared_space, data.old, "old"),
     ):
         bad = x.copy()
         bad[17] = value
@@ -103,7 +103,7 @@ def test_what_is_neither_a_vector_nor_rows_is_refused(fitted):
     [
         lambda u: u.backward(np.ones(3)),
         lambda u: u.forward(np.ones(3)),
-        lambda u: u.place(np.ones(3)),
+        lambda u: u.in_shared_space(np.ones(3)),
         lambda u: u.save("nowhere"),
         lambda u: u.hash_,
     ],

@@ -13,6 +13,7 @@ from tests.cli.plan.conftest import QUICK
 
 from crossfade import Upgrade
 from crossfade.backfill import ORDERS, Groups, Items, positions, rows
+from crossfade.backfill.orders import order_named
 from crossfade.backfill.plan import Plan
 
 
@@ -32,7 +33,7 @@ def test_a_gallery_is_ordered_as_the_plan_says(crossfade, folder, order):
     upgrade, old = Upgrade.load("mine"), np.load("gallery.npy")
     items = Items(ids, old, upgrade.forward(old), np.load("gallery_labels.npy"))
     loaded = Plan.load(folder / "p", upgrade)
-    rule = loaded.alignment if order == "alignment-error" else ORDERS[order]
+    rule = order_named(order, loaded.learned)
     place = positions(rule(items, Groups.of_classes([items], classes=6)), ids)
     assert found.tolist() == ids[np.argsort(place)].tolist()
 

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from examples.models import NEW_DIMENSION, OLD_DIMENSION
 
+from crossfade.demo.models import NEW_DIMENSION, OLD_DIMENSION
 from crossfade.embedders import embed_checked, open_embedder
 
 DOCUMENTS = [
@@ -23,7 +23,7 @@ QUERIES = ["a pet resting on furniture", "central bank and stock market", "matri
     ("name", "dimension"), [("embed_old", OLD_DIMENSION), ("embed_new", NEW_DIMENSION)]
 )
 def test_a_model_embeds_as_an_embedder_of_the_command_line(name, dimension):
-    embedder = open_embedder(f"examples.models:{name}")
+    embedder = open_embedder(f"crossfade.demo.models:{name}")
     documents = embed_checked(embedder, ["a", "b", "c"], DOCUMENTS, dimension)
     queries = embed_checked(embedder, ["a", "b", "c"], QUERIES, dimension)
     assert np.linalg.norm(documents, axis=1) == pytest.approx(np.ones(3), abs=1e-3)
@@ -38,7 +38,7 @@ def test_neither_model_asks_the_network():
         "import socket\n"
         "def refuse(*_, **__): raise SystemExit('the network was asked')\n"
         "socket.socket.connect = socket.getaddrinfo = refuse\n"
-        "from examples.models import embed_new, embed_old\n"
+        "from crossfade.demo.models import embed_new, embed_old\n"
         "print(embed_old(['a text']).shape, embed_new(['a text']).shape)\n"
     )
     ran = subprocess.run(

@@ -9,7 +9,7 @@ import pytest
 
 SAID = """
 import os
-from crossfade.cli.gently import give_way
+from crossfade.cli.migrate.priority import give_way
 give_way({full_speed})
 print(os.nice(0))
 """

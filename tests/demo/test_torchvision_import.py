@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import numpy as np
-from experiments.images.torchvision_import import import_torchvision
 from PIL import Image
+
+from crossfade.demo.torchvision_import import import_torchvision
 
 # What an installed torchvision may be like, by what its `__init__.py` does at import.
 LIKE = {
@@ -25,7 +26,7 @@ SCRIPT = """
 import json, sys
 import torch
 from experiments.images import models
-from experiments.images.torchvision_import import import_torchvision
+from crossfade.demo.torchvision_import import import_torchvision
 
 found = {}
 for kind in ("whole", "other", "half"):
@@ -70,7 +71,7 @@ def test_operators_are_declared_only_where_they_are_what_is_missing(tmp_path):
 
 def test_what_imports_torchvision_itself_can_be_imported_after_it():
     script = (
-        "from experiments.images.torchvision_import import import_torchvision\n"
+        "from crossfade.demo.torchvision_import import import_torchvision\n"
         "import_torchvision()\n"
         "import open_clip, timm\n"
         "from transformers import AutoModel, ViTModel\n"

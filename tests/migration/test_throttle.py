@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from crossfade.migration.resting import Resting
+from crossfade.migration.throttle import Throttle
 from crossfade.threads import cores
 
 
@@ -16,14 +16,14 @@ def busy(seconds: float) -> None:
 
 def test_the_processors_are_left_alone_for_most_of_the_time():
     begin, used = time.monotonic(), time.process_time()
-    with Resting(0.25).after(lambda: False):
+    with Throttle(0.25).after(lambda: False):
         busy(0.1)
     used = time.process_time() - used
     assert used / (time.monotonic() - begin) / cores() <= 0.25 + 0.05
 
 
 def test_what_runs_apart_is_not_counted():
-    resting = Resting(0.01)
+    resting = Throttle(0.01)
     with resting.after(lambda: False), resting.apart():
         busy(0.2)
         end = time.monotonic()
@@ -33,12 +33,12 @@ def test_what_runs_apart_is_not_counted():
 
 def test_a_stop_ends_the_rest():
     begin = time.monotonic()
-    with Resting(0.0001).after(lambda: True):
+    with Throttle(0.0001).after(lambda: True):
         busy(0.1)
     assert time.monotonic() - begin < 0.1 / 0.0001 / cores() / 10
 
 
 def test_all_of_the_processors_is_no_rest(monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: (_ for _ in ()).throw(AssertionError))
-    with Resting(1.0).after(lambda: False):
+    with Throttle(1.0).after(lambda: False):
         busy(0.05)
