@@ -11,6 +11,7 @@ NAMES = (
     "apply",
     "query",
     "evaluate",
+    "gpu",
     "curve",
     "backfill",
     "order",
@@ -21,6 +22,10 @@ NAMES = (
     "gone",
     "asking",
     "filters",
+    "serve",
+    "endpoint",
+    "workers",
+    "scale",
 )
 
 

@@ -1,22 +1,26 @@
-"""CMC-Top1 and mAP of all queries against all items, beside the ways people do it today.
+"""CMC-Top1, mAP and nDCG@10 of all queries against all items, beside the ways people do it today.
 
-python -m benchmarks evaluate                  # 10k × 10k × 256: four ways, in turns
+python -m benchmarks evaluate                  # 10k × 10k × 256: every way, in turns
 python -m benchmarks evaluate --large          # 50k × 50k × 512, against the product alone
 python -m benchmarks evaluate --plot FILE.png  # cost against gallery size, 10k to 1M
 python -m benchmarks evaluate --cuda           # 50k × 50k × 1024 on a GPU
 
-Each way runs in a process of its own. Memory is its peak above what is resident once vectors are
-loaded and libraries imported and warm.
+`--busy` lets a neighbour burn a core meanwhile; `--no-avx512` hides those instructions from numpy,
+BLAS and numba. Each way runs in a process of its own. Memory is its peak above what is resident
+once vectors are loaded and libraries imported and warm.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +28,7 @@ import numpy as np
 from benchmarks.machine import machine
 
 CHUNK = 1024
+METRICS = ("cmc@1", "mAP", "ndcg@10")
 
 
 def made(rows: int, dim: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -37,10 +42,41 @@ def made(rows: int, dim: int, classes: int, seed: int = 0) -> tuple[np.ndarray, 
 
 
 def crossfade(q: np.ndarray, g: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> list[float]:
-    from crossfade.retrieval import SameClass, measure
+    """The counting of a large table, numba's, whatever the size of the warm-up."""
+    from crossfade.retrieval import compiled_counting
 
+    return counted(compiled_counting.count_below, q, g, mine, theirs)
+
+
+def without_numba(
+    q: np.ndarray, g: np.ndarray, mine: np.ndarray, theirs: np.ndarray
+) -> list[float]:
+    from crossfade.retrieval import counting
+
+    return counted(counting.count_below, q, g, mine, theirs)
+
+
+def sorted_rows(q: np.ndarray, g: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> list[float]:
+    """What the kernel did before: every row of scores sorted, relevant ones looked up."""
+
+    def count(scores: np.ndarray, asked: np.ndarray, bounds: np.ndarray, below: np.ndarray) -> None:
+        scores.sort(axis=1)
+        ends = bounds.tolist()
+        for row, begin in enumerate(ends[:-1]):
+            here = slice(begin, ends[row + 1])
+            below[here] = scores[row].searchsorted(asked[here])
+
+    return counted(count, q, g, mine, theirs)
+
+
+def counted(
+    count: object, q: np.ndarray, g: np.ndarray, mine: np.ndarray, theirs: np.ndarray
+) -> list[float]:
+    from crossfade.retrieval import SameClass, measure, numpy_engine
+
+    numpy_engine.counter = lambda _: count  # type: ignore[assignment]
     relevance = SameClass(mine, theirs, np.arange(len(q)))
-    return list(measure(q, g, relevance, ["cmc@1", "mAP"]).means().values())
+    return list(measure(q, g, relevance, METRICS).means().values())
 
 
 def product(q: np.ndarray, g: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> list[float]:
@@ -50,12 +86,26 @@ def product(q: np.ndarray, g: np.ndarray, mine: np.ndarray, theirs: np.ndarray) 
     for first in range(0, len(q), rows):
         part = q[first : first + rows]
         np.matmul(part, g.T, out=out[: len(part)])
-    return [float("nan")] * 2
+    return [float("nan")] * len(METRICS)
+
+
+def from_order(found: np.ndarray) -> list[np.ndarray]:
+    """The metrics of some queries; `found` (queries, items) says what is relevant, in order."""
+    places = np.arange(1, found.shape[1] + 1)
+    relevant = found.sum(axis=1)
+    precision = np.cumsum(found, axis=1) / places
+    gains = 1 / np.log2(places[:10] + 1)
+    best = np.cumsum(gains)[np.minimum(relevant, 10) - 1]
+    return [
+        found[:, 0],
+        (precision * found).sum(axis=1) / relevant,
+        (found[:, :10] * gains).sum(axis=1) / best,
+    ]
 
 
 def argsort(q: np.ndarray, g: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> list[float]:
     """What most evaluation scripts do, in chunks."""
-    hits, precisions = [], []
+    values = []
     # A chunk takes some thirty bytes a score.
     step = max(1, min(CHUNK, 100_000_000 // len(g)))
     for first in range(0, len(q), step):
@@ -63,17 +113,30 @@ def argsort(q: np.ndarray, g: np.ndarray, mine: np.ndarray, theirs: np.ndarray) 
         rows = np.arange(len(scores))
         scores[rows, first + rows] = -np.inf
         order = np.argsort(-scores, axis=1)[:, :-1]
-        found = theirs[order] == mine[first : first + step, None]
-        hits.append(found[:, 0])
-        precision = np.cumsum(found, axis=1) / np.arange(1, found.shape[1] + 1)
-        precisions.append((precision * found).sum(axis=1) / found.sum(axis=1))
-    return [100 * float(np.concatenate(x).mean()) for x in (hits, precisions)]
+        values.append(from_order(theirs[order] == mine[first : first + step, None]))
+    return [100 * float(np.concatenate(x).mean()) for x in zip(*values, strict=True)]
+
+
+def faiss_flat(q: np.ndarray, g: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> list[float]:
+    """FAISS's exact index asked for everything: mAP needs all places, and it returns no fewer."""
+    import faiss
+
+    index = faiss.IndexFlatIP(g.shape[1])
+    index.add(g)
+    values = []
+    step = max(1, min(CHUNK, 100_000_000 // len(g)))
+    for first in range(0, len(q), step):
+        _, order = index.search(q[first : first + step], len(g))
+        own = np.arange(first, first + len(order))[:, None]
+        order = order[order != own].reshape(len(order), -1)
+        values.append(from_order(theirs[order] == mine[first : first + step, None]))
+    return [100 * float(np.concatenate(x).mean()) for x in zip(*values, strict=True)]
 
 
 def metric_learning(
     q: np.ndarray, g: np.ndarray, mine: np.ndarray, theirs: np.ndarray
 ) -> list[float]:
-    """pytorch-metric-learning's AccuracyCalculator."""
+    """pytorch-metric-learning's AccuracyCalculator, which has no nDCG."""
     import torch
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
@@ -86,15 +149,19 @@ def metric_learning(
         torch.from_numpy(theirs),
         ref_includes_query=True,
     )
-    return [100 * float(found[name]) for name in asked]
+    return [*(100 * float(found[name]) for name in asked), float("nan")]
 
 
 WAYS = {
     "crossfade": crossfade,
+    "crossfade, no numba": without_numba,
+    "crossfade, rows sorted": sorted_rows,
     "bare product": product,
     "numpy argsort": argsort,
+    "faiss": faiss_flat,
     "pytorch-metric-learning": metric_learning,
 }
+SLOW = ("numpy argsort", "faiss", "pytorch-metric-learning")
 
 
 def status(field: str) -> int:
@@ -149,17 +216,44 @@ def compare(ways: list[str], repeats: dict[str, int], *size: int) -> dict[str, d
 
 
 def table(found: dict[str, dict[str, float]]) -> str:
-    ours = found["crossfade"]
-    lines = ["| way | CPU s | of ours | wall s | of ours | peak MB | CMC-Top1 / mAP | turns |"]
+    bare = found["bare product"]
+    lines = ["| way | CPU s | of bare | wall s | of bare | peak MB | " + " / ".join(METRICS)]
+    lines[0] += " | turns |"
     lines.append("|---" * 8 + "|")
     for way, r in found.items():
         means = " / ".join("–" if m != m else f"{m:.3f}" for m in r["means"])
         lines.append(
-            f"| {way} | {r['cpu']:.2f} | {r['cpu'] / ours['cpu']:.2f} | {r['seconds']:.2f} | "
-            f"{r['seconds'] / ours['seconds']:.2f} | {r['memory'] / 1e6:.0f} | {means} | "
+            f"| {way} | {r['cpu']:.2f} | {r['cpu'] / bare['cpu']:.2f} | {r['seconds']:.2f} | "
+            f"{r['seconds'] / bare['seconds']:.2f} | {r['memory'] / 1e6:.0f} | {means} | "
             f"{r['repeats']} |"
         )
     return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def neighbour(busy: bool) -> Iterator[None]:
+    """Another process that burns a core, as on a machine one shares."""
+    if not busy:
+        yield
+        return
+    program = "import numpy as np; x = np.ones((1500, 1500), 'f4')\nwhile True: x @ x"
+    burning = subprocess.Popen(
+        [sys.executable, "-c", program], env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    try:
+        yield
+    finally:
+        burning.kill()
+        burning.wait()
+
+
+def hide_avx512() -> None:
+    """From the processes that are started from here on."""
+    from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
+    found = [f for f in __cpu_dispatch__ if "AVX512" in f and __cpu_features__.get(f)]
+    os.environ["NPY_DISABLE_CPU_FEATURES"] = " ".join(found)
+    os.environ["OPENBLAS_CORETYPE"] = os.environ["NUMBA_CPU_NAME"] = "haswell"
 
 
 def plot(path: Path) -> None:
@@ -203,7 +297,7 @@ def cuda(repeats: int = 5) -> None:
         torch.cuda.synchronize()
 
     def ours() -> dict[str, float]:
-        return measure(x, x, relevance, ["cmc@1", "mAP"], device="cuda").means()
+        return measure(x, x, relevance, METRICS, device="cuda").means()
 
     bare(), ours()
     ratios = []
@@ -218,7 +312,7 @@ def cuda(repeats: int = 5) -> None:
     print(f"crossfade {mine:.3f} s, bare product {limit:.3f} s, ratio {mine / limit:.2f}, {means}")
     few = slice(10_000)
     small = SameClass.among(labels[few])
-    pair = [measure(x[few], x[few], small, ["cmc@1", "mAP"], device=d) for d in ("cpu", "cuda")]
+    pair = [measure(x[few], x[few], small, METRICS, device=d) for d in ("cpu", "cuda")]
     print("first 10k on CPU and GPU:", *(m.means() for m in pair))
 
 
@@ -228,19 +322,32 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--cuda", action="store_true")
+    parser.add_argument("--busy", action="store_true", help="beside a process that burns a core")
+    parser.add_argument("--no-avx512", action="store_true")
+    parser.add_argument(
+        "--size",
+        nargs=4,
+        type=int,
+        default=(10_000, 10_000, 256, 100),
+        metavar="N",
+        help="queries, items, dimensions and classes",
+    )
     parser.add_argument("--work", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     if args.work:
         work(args.work[0], *map(int, args.work[1:]))
         return
     print(machine(), "\n")
-    if args.cuda:
-        cuda()
-    elif args.plot:
-        plot(args.plot)
-    elif args.large:
-        ways = {"crossfade": 1, "bare product": 1}
-        print(table(compare(list(ways), ways, 50_000, 50_000, 512, 1000)))
-    else:
-        repeats = dict.fromkeys(WAYS, args.repeats) | {"pytorch-metric-learning": 1}
-        print(table(compare(list(WAYS), repeats, 10_000, 10_000, 256, 100)))
+    if args.no_avx512:
+        hide_avx512()
+    with neighbour(args.busy):
+        if args.cuda:
+            cuda()
+        elif args.plot:
+            plot(args.plot)
+        elif args.large:
+            ways = {"crossfade": 1, "crossfade, rows sorted": 1, "bare product": 1}
+            print(table(compare(list(ways), ways, 50_000, 50_000, 512, 1000)))
+        else:
+            repeats = dict.fromkeys(WAYS, args.repeats) | dict.fromkeys(SLOW, 1)
+            print(table(compare(list(WAYS), repeats, *args.size)))

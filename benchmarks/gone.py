@@ -23,6 +23,7 @@ from scipy.cluster.vq import kmeans2
 from benchmarks.machine import machine
 from benchmarks.text import COLLECTIONS, TOP, UPGRADES, Judged, best, unit
 from crossfade import Upgrade
+from crossfade.lookups.covering import farthest_first
 
 Index = NDArray[np.int64]
 Chooser = Callable[[Judged, int, np.random.Generator], Index]
@@ -46,13 +47,8 @@ def covering(held: Judged, count: int, rng: np.random.Generator) -> Index:
 
 def farthest(held: Judged, count: int, rng: np.random.Generator) -> Index:
     """Each the one that is farthest from all before it."""
-    among = held.unjudged
-    rows, chosen = held.old[among], [int(rng.integers(len(among)))]
-    nearest = rows @ rows[chosen[0]]
-    while len(chosen) < count:
-        chosen.append(int(np.argmin(nearest)))
-        nearest = np.maximum(nearest, rows @ rows[chosen[-1]])
-    return among[np.array(chosen)]
+    among = rng.permutation(held.unjudged)
+    return among[farthest_first(held.old[among], min(count, len(among)))]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """A migration against the store's own bulk speed, and what it costs the searches beside it.
 
-    python -m benchmarks migrate [--store lancedb] [--rows 200000] [--searched 20000]
+    python -m benchmarks migrate [--store chroma] [--rows 200000] [--searched 20000]
 
 `forward` reads every old vector, lifts it, and writes the shared vector with its bookkeeping. The
 limit it is held against reads the same column and writes it back as another, with the store's own
 library and nothing in between: scan and `merge_insert` for Lance; for pgvector, COPY out, COPY into
-a staging table, one INSERT … SELECT. Both write to fresh stores, in turn, in the batches that suit
-each.
+a staging table, one INSERT … SELECT; for Milvus and Chroma, query and
+insert into another collection. Both write to fresh stores, in turn, in the batches that suit each.
 
 Searches are counted in a process of their own, before and during a backfill in another one, which
 gives way as the command does: once with new vectors that come at a pace (as from a model or an
@@ -31,7 +31,7 @@ import pyarrow as pa
 from benchmarks.machine import machine
 from benchmarks.stores import DIM, STORES
 from crossfade import Held, Pairs, Upgrade, plan
-from crossfade.cli.gently import SHARE, give_way
+from crossfade.cli.migrate.priority import SHARE, give_way
 from crossfade.journal import open_migrating
 from crossfade.migration import Migration
 from crossfade.search import Searcher
@@ -98,7 +98,7 @@ class Paced:
     def embed(self, ids: Any, sources: Any) -> np.ndarray:
         if self.per_second is not None:
             time.sleep(len(ids) / self.per_second)
-        return self.new[np.asarray(ids)]
+        return self.new[np.asarray(ids, np.int64)]
 
 
 def searching(place: str, upgrade: str, queries: np.ndarray, stop: Any, counted: Any) -> None:
@@ -151,7 +151,7 @@ def searched(place: str, upgrade: Path, queries: np.ndarray, into: list[Any]) ->
         process.join()
 
 
-def plan_for(folder: Path, upgrade: Path, rows: int, dim: int = DIM) -> Path:
+def plan_for(folder: Path, upgrade: Path, rows: int, dim: int = DIM, key: Any = int) -> Path:
     """A plan to fill everything, in the order of the ids."""
     import pyarrow.parquet as pq
 
@@ -159,14 +159,17 @@ def plan_for(folder: Path, upgrade: Path, rows: int, dim: int = DIM) -> Path:
     held = Held.of(Pairs.from_arrays(rows_held, turned(rows_held), np.arange(1000) % 50))
     made = plan(Upgrade.load(upgrade), held, orders=["random"], blends=[1.0])
     made.save(folder / "plan", overwrite=True)
-    pq.write_table(pa.table({"id": np.arange(rows)}), folder / "plan" / "order.parquet")
+    pq.write_table(
+        pa.table({"id": [key(i) for i in range(rows)]}), folder / "plan" / "order.parquet"
+    )
     return folder / "plan"
 
 
 def beside(home: Any, folder: Path, rows: int, seconds: float, repeats: int, kind: str) -> None:
     old = vectors(rows, seed=2)
     upgrade = fitted(folder, "affine")
-    plan, queries = plan_for(folder, upgrade, rows), turned(vectors(200, seed=5))
+    key = getattr(home, "key", int)
+    plan, queries = plan_for(folder, upgrade, rows, key=key), turned(vectors(200, seed=5))
     np.save(folder / "new.npy", turned(old))
     for name, pace in (("200 items/s", 200.0), ("1,000 items/s", 1000.0), ("flat out", None)):
         turns = []
@@ -236,6 +239,8 @@ def main(arguments: list[str]) -> None:
                     "| lost | p50 / p95 ms alone | during |\n" + "|---" * 8 + "|"
                 )
                 for kind, home in homes.items():
+                    if getattr(home, "alone", False):
+                        continue
                     beside(home, folder, chosen.searched, chosen.seconds, chosen.repeats, kind)
         finally:
             for home in homes.values():

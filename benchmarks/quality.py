@@ -3,6 +3,8 @@
 python -m benchmarks quality --data FOLDER --seeds 3 --json quality.json
 python -m benchmarks quality --data FOLDER --seeds 3 --recipes closed_form fast --asked
 
+`--text` is `python -m benchmarks text`: unlabelled text, both models along the filling.
+
 `--asked` is the table of both models on the query, beside the best single ways: with the weights
 that need no data, and, as "chosen", with those that a plan would choose: on one half of the queries
 for the other, both ways.
@@ -20,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import text
 from benchmarks.features import FEATURES, load
 from crossfade import Held, Pairs, Upgrade, evaluate
 from crossfade.asking import Both
@@ -53,7 +56,7 @@ def measure(folder: Path, name: str, recipe: str, seed: int, asked: bool = False
     seconds = time.perf_counter() - start
     old, new, labels = load(folder, name, "test")
     reached = min(upgrade.old_dim_, upgrade.new_dim_)
-    rows = Rows(old, new, upgrade.place(old)[:, :reached], labels)
+    rows = Rows(old, new, upgrade.in_shared_space(old)[:, :reached], labels)
     selection = Selection(rows, CASES, METRICS)
     scores = selection.scores(upgrade.backward, upgrade.forward)
     if asked:
@@ -123,6 +126,9 @@ def markdown(results: list[dict[str, Any]], cases: Sequence[str] = CASES) -> str
 
 
 def main(arguments: list[str]) -> None:
+    if "--text" in arguments:
+        text.main([word for word in arguments if word != "--text"])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks quality", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)

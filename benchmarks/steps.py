@@ -40,7 +40,7 @@ import pyarrow as pa
 from benchmarks.machine import clear_peak, machine, peak_memory
 from benchmarks.migrate import Paced, fitted, plan_for, turned, vectors
 from benchmarks.stores import BATCH, Postgres
-from crossfade.cli.gently import SHARE, give_way
+from crossfade.cli.migrate.priority import SHARE, give_way
 from crossfade.files.arrow import to_arrow
 from crossfade.migration import Migration
 
@@ -56,7 +56,7 @@ SPAWN = multiprocessing.get_context("spawn")
 class Setting:
     """What is migrated, and with what."""
 
-    place: str
+    address: str
     upgrade: str
     plan: str
     new: str
@@ -88,23 +88,23 @@ def migrating(pipe: Pipe, setting: Setting) -> None:
     from crossfade.stores.postgres import promote as pgpromote
 
     held: list[tuple[float, float]] = []
-    briefly = pgpromote.briefly
+    act_exclusively = pgpromote.act_exclusively
 
-    def timed(pool: Any, words: Any, act: Callable[[Any], Any], **more: Any) -> Any:
+    def timed(pool: Any, statements: Any, act: Callable[[Any], Any], **more: Any) -> Any:
         at = [0.0]
 
         def acting(connection: Any) -> Any:
             at[0] = time.monotonic()
             return act(connection)
 
-        out = briefly(pool, words, acting, **more)
+        out = act_exclusively(pool, statements, acting, **more)
         held.append((at[0], time.monotonic()))
         return out
 
-    pgpromote.briefly = timed
+    pgpromote.act_exclusively = timed
     if setting.gentle:
         give_way(full_speed=False)
-    migration = Migration(setting.place, setting.upgrade)
+    migration = Migration(setting.address, setting.upgrade)
     embedder = Paced(np.load(setting.new, mmap_mode="r"), None)
     share = SHARE if setting.gentle else 1.0
     wanted = {"plan": Path(setting.plan), "share": FILLED, "processors": share}
@@ -225,7 +225,7 @@ class Line:
 
 
 def measure_steps(home: Postgres, setting: Setting, old: np.ndarray) -> list[Line]:
-    bare = limits(home, setting.place, old)
+    bare = limits(home, setting.address, old)
     with migration_of(setting) as step:
         done = {name: step(name) for name in STEPS}
     forward, backfill, finish = (done[name] for name in ("forward", "backfill", "finish"))
@@ -280,7 +280,7 @@ def application(setting: Setting, old: np.ndarray, rows: int, stop: Any, long: A
     from crossfade.journal import open_migrating
     from crossfade.search import Searcher
 
-    url, name = setting.place.rsplit("#", 1)
+    url, name = setting.address.rsplit("#", 1)
     events: list[Event] = []
 
     def thread(what: str, pause: float, make: Callable[[Any], Callable[[], None]]) -> None:
@@ -297,7 +297,7 @@ def application(setting: Setting, old: np.ndarray, rows: int, stop: Any, long: A
                 time.sleep(pause)
 
     def searching(_: Any) -> Callable[[], None]:
-        store = open_migrating(setting.place)
+        store = open_migrating(setting.address)
         searcher, turn = Searcher(store, Upgrade.load(setting.upgrade)), iter(range(10**9))
         new = turned(old)
 

@@ -26,7 +26,7 @@ from crossfade.asking import DEFAULT, Both, Weights, blended
 from crossfade.backfill.weights import Ruler
 from crossfade.journal.space import SharedColumn, space_of
 from crossfade.retrieval import from_qrels
-from crossfade.search.asking import Question, Rows, joined
+from crossfade.search.asking import Question, Rows, Scores, joined
 from crossfade.search.calibration import Sample
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -143,7 +143,8 @@ def paths(
             question = Question(held.old_queries[i], held.new_queries[i], backward[i])
             done = filled[some]
             rows_found = Rows(held.old[some], stored[some], ~done & (share > 0), done)
-            scores = joined(question, rows_found, of, "cosine", weights[i])
+            found = Scores.of(question, rows_found, "cosine")
+            scores = joined(question, found, of, "cosine", weights[i])
             ranked.append(some[np.argsort(-scores, kind="stable")].tolist())
             one = blended(backward[i], held.old_queries[i], 0.3)
             mixed.append(best((held.old @ one)[None], TOP)[0])

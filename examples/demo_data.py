@@ -2,8 +2,9 @@
 
     python -m examples.demo_data src/crossfade/demo/texts/texts.npz
 
-Documents are descriptions out of docstrings of packages under the BSD licence, lookups the
-summaries that stand above some of them. A vector is kept as int8 with one scale for its row.
+Documents are descriptions out of docstrings of packages under the BSD licence, their titles the
+summaries that stand above them, and lookups some of these titles. A vector is kept as int8 with
+one scale for its row.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from examples.models import embed_new, embed_old
+from crossfade.demo.models import embed_new, embed_old
 from examples.texts import Corpus, read_corpus
 
 PACKAGES = ("networkx", "numpy", "scipy", "sklearn")
@@ -31,7 +32,8 @@ def arrays_of(corpus: Corpus, asked: NDArray[np.int64]) -> dict[str, NDArray[np.
     """What the file holds; `asked` are the documents whose summaries are lookups."""
     lookups = [corpus.queries[i] for i in asked]
     out: dict[str, NDArray[np.generic]] = {"wanted": asked.astype(np.int32)}
-    for name, lines in (("ids", corpus.ids), ("texts", corpus.texts), ("lookups", lookups)):
+    kept = {"ids": corpus.ids, "titles": corpus.queries, "texts": corpus.texts, "lookups": lookups}
+    for name, lines in kept.items():
         if any("\n" in line for line in lines):
             raise ValueError(f"a line break in {name}")
         out[name] = np.frombuffer("\n".join(lines).encode(), np.uint8)

@@ -10,23 +10,29 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import shutil
+import socket
+import subprocess
+import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
-from examples.models import embed_new, embed_old
+from crossfade.demo.models import embed_new, embed_old
 from examples.texts import Corpus
 
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
-Kind = Literal["lancedb", "pgvector"]
+Kind = Literal["lancedb", "pgvector", "sqlite", "faiss", "milvus", "chroma"]
 # Lookups, and questions for related documents: these are ranked to the last row, which takes long.
 QUERIES, RELATED = 300, 120
 TABLE = "documents"
@@ -104,8 +110,22 @@ def store_of(kind: Kind, corpus: Corpus, rows: Rows, folder: Path) -> Iterator[s
     if kind == "lancedb":
         yield _lance(place / f"{TABLE}.lance", ids, texts, labels, embed_old(texts))
         return
-    with _server(place) as url:
-        _pgvector(url, ids, texts, labels, embed_old(texts))
+    if kind in ("sqlite", "faiss"):
+        write = write_sqlite if kind == "sqlite" else write_faiss
+        yield write(place, TABLE, ids, {"text": texts, "label": labels}, embed_old(texts))
+        return
+    if kind == "milvus":
+        with milvus_server(place) as (url, uri):
+            write_milvus(uri, TABLE, ids, {"text": texts, "label": labels}, embed_old(texts))
+            yield f"{url}#{TABLE}"
+        return
+    if kind == "chroma":
+        with chroma_server(place) as url:
+            write_chroma(url, TABLE, ids, texts, labels, embed_old(texts))
+            yield f"chroma+{url}#{TABLE}"
+        return
+    with postgres_server(place) as url:
+        write_pgvector(url, TABLE, ids, {"text": texts, "label": labels}, embed_old(texts))
         yield f"{url}#{TABLE}"
 
 
@@ -121,8 +141,107 @@ def _lance(
     return str(path)
 
 
+def write_sqlite(
+    folder: Path, table: str, ids: list[str], texts: dict[str, list[str]], vectors: Vectors
+) -> str:
+    """A `vec0` table with an id, these columns of text and a vector; gives its address."""
+    import apsw
+    import sqlite_vec
+
+    path = folder / "store.db"
+    connection = apsw.Connection(str(path))
+    connection.enable_load_extension(True)
+    connection.load_extension(sqlite_vec.loadable_path())
+    connection.execute("PRAGMA journal_mode = wal")
+    columns = ", ".join(f"+{column} text" for column in texts)
+    connection.execute(
+        f"CREATE VIRTUAL TABLE {table} USING vec0(id text primary key, {columns}, "
+        f"vector float[{vectors.shape[1]}] distance_metric=cosine)"
+    )
+    blobs = [vector.astype(np.float32).tobytes() for vector in vectors]
+    with connection:
+        connection.executemany(
+            f"INSERT INTO {table} (id, {', '.join(texts)}, vector) "  # noqa: S608
+            f"VALUES (?, {', '.join('?' * len(texts))}, ?)",
+            list(zip(ids, *texts.values(), blobs, strict=True)),
+        )
+    connection.close()
+    return f"sqlite:{path}#{table}"
+
+
+def write_faiss(
+    folder: Path, table: str, ids: list[str], texts: dict[str, list[str]], vectors: Vectors
+) -> str:
+    """An index by cosine, its ids in a file of lines and its columns in one of Parquet beside it;
+    gives its address."""
+    import faiss
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / f"{table}.index"
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32))
+    faiss.write_index(index, str(path))
+    path.with_name(f"{table}.ids.txt").write_text("\n".join(ids), encoding="utf-8")
+    pq.write_table(pa.table({"id": ids, **texts}), path.with_suffix(".parquet"))
+    return f"faiss:{path}"
+
+
 @contextmanager
-def _server(folder: Path) -> Iterator[str]:
+def chroma_server(folder: Path) -> Iterator[str]:
+    """Chroma's own server, as its wheel brings it, for as long as the example runs."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(folder)]
+    server = subprocess.Popen(
+        [*command, "--host", "127.0.0.1", "--port", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"ANONYMIZED_TELEMETRY": "False"},
+    )
+    try:
+        while server.poll() is None:
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def write_chroma(
+    url: str,
+    name: str,
+    ids: list[str],
+    texts: list[str],
+    labels: list[str] | None,
+    vectors: Vectors,
+) -> None:
+    """A collection with these documents, compared by cosine."""
+    import chromadb
+    from chromadb.config import Settings
+
+    parts = urlsplit(url)
+    client = chromadb.HttpClient(
+        parts.hostname or "", parts.port or 0, settings=Settings(anonymized_telemetry=False)
+    )
+    made = client.create_collection(
+        name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
+    )
+    for first in range(0, len(ids), 1000):
+        some = slice(first, first + 1000)
+        told: list[dict[str, Any]] = [{"text": text} for text in texts[some]]
+        if labels is not None:
+            told = [one | {"label": label} for one, label in zip(told, labels[some], strict=True)]
+        made.add(ids=ids[some], embeddings=vectors[some], documents=texts[some], metadatas=told)
+    client.close()
+
+
+@contextmanager
+def postgres_server(folder: Path) -> Iterator[str]:
     """A real PostgreSQL with pgvector, on a socket, for as long as the example runs."""
     import psycopg
 
@@ -141,27 +260,59 @@ def _server(folder: Path) -> Iterator[str]:
         server.cleanup()
 
 
-def _pgvector(
-    url: str, ids: list[str], texts: list[str], labels: list[str], vectors: Vectors
+@contextmanager
+def milvus_server(folder: Path) -> Iterator[tuple[str, str]]:
+    """A real Milvus, for as long as the example runs; gives its address and pymilvus's."""
+    from examples.milvus_server import Server
+
+    # The journal is read before each search here, so that what is measured is of one stage.
+    server = Server(folder, quick=True)
+    try:
+        yield server.url, server.uri
+    finally:
+        server.stop()
+
+
+def write_milvus(
+    uri: str, name: str, ids: list[str], texts: dict[str, list[str]], vectors: Vectors
 ) -> None:
+    """A collection with an id, these fields of text and an indexed vector."""
+    from pymilvus import DataType, MilvusClient
+
+    client = MilvusClient(uri=uri)
+    schema = client.create_schema(auto_id=False)
+    schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=1024)
+    for column in texts:
+        schema.add_field(column, DataType.VARCHAR, max_length=65_535)
+    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=vectors.shape[1])
+    index = client.prepare_index_params()
+    index.add_index("vector", index_type="HNSW", metric_type="COSINE", M=16, efConstruction=200)
+    client.create_collection(name, schema=schema, index_params=index)
+    columns = {"id": ids, **texts, "vector": list(vectors.astype(np.float32))}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    for first in range(0, len(rows), 1000):
+        client.insert(name, rows[first : first + 1000])
+    client.close()
+
+
+def write_pgvector(
+    url: str, table: str, ids: list[str], texts: dict[str, list[str]], vectors: Vectors
+) -> None:
+    """A table with an id, these columns of text and an indexed vector."""
     import psycopg
     from psycopg import sql
 
-    name, dim = sql.Identifier(TABLE), sql.Literal(vectors.shape[1])
+    name, dim = sql.Identifier(table), sql.Literal(vectors.shape[1])
+    columns = [sql.SQL("{} text").format(sql.Identifier(column)) for column in texts]
+    shape = sql.SQL(", ").join(
+        [sql.SQL("id text PRIMARY KEY"), *columns, sql.SQL("vector vector({})").format(dim)]
+    )
+    rows = zip(ids, *texts.values(), map(str, vectors.tolist()), strict=True)
+    values = sql.SQL(", ").join([sql.Placeholder()] * (len(texts) + 2))
     with psycopg.connect(url) as connection:
-        connection.execute(
-            sql.SQL(
-                "CREATE TABLE {} (id text PRIMARY KEY, text text, label text, vector vector({}))"
-            ).format(name, dim)
-        )
+        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(name, shape))
         with connection.cursor() as cursor:
-            cursor.executemany(
-                sql.SQL("INSERT INTO {} VALUES (%s, %s, %s, %s)").format(name),
-                [
-                    (*row, str(vector.tolist()))
-                    for *row, vector in zip(ids, texts, labels, vectors, strict=True)
-                ],
-            )
+            cursor.executemany(sql.SQL("INSERT INTO {} VALUES ({})").format(name, values), rows)
         connection.execute(
             sql.SQL("CREATE INDEX ON {} USING hnsw (vector vector_cosine_ops)").format(name)
         )

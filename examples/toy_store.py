@@ -31,9 +31,9 @@ from crossfade.stores.values import FileValues
 class ToyStore:
     kind = "toy"
 
-    def __init__(self, path: str, *, id: Any = None, vector: Any = None, metric: Any = None):
+    def __init__(self, path: str, *, id: Any = None, vector: Any = None, distance: Any = None):
         self.path, self.name = Path(path), f"toy:{path}"
-        self.id, self.vector, self.metric = id or "id", vector or "vector", metric or "cosine"
+        self.id, self.vector, self.distance = id or "id", vector or "vector", distance or "cosine"
         self._values = FileValues(self.path.with_suffix(".json"))
         if self.vector not in self._load().column_names:
             raise BadInput(f"has no column {self.vector!r}", where=self.name)
@@ -45,7 +45,7 @@ class ToyStore:
         kind = "integer" if pa.types.is_integer(table[self.id].type) else "text"
         dim = table.schema.field(self.vector).type.list_size
         return Description(self.kind, self.name, len(table), self.id, kind, self.vector, dim,
-                           self.metric, rest, added, ())  # fmt: skip
+                           self.distance, rest, added, ())  # fmt: skip
 
     def stream(self, columns: Sequence[str], *, after: Any = None, size: int = 4096,
                missing: str | None = None) -> Iterator[pa.RecordBatch]:  # fmt: skip
@@ -98,7 +98,7 @@ class ToyStore:
             raise BadInput(f"has no column {column!r}", where=self.name)
         table = table.filter(pc.field(column).is_valid())
         table = table if missing is None else table.filter(pc.field(missing).is_null())
-        scores = similarities(self.metric, matrix(table[column]), query)
+        scores = similarities(self.distance, matrix(table[column]), query)
         rows = table.take(pa.array(np.argsort(-scores, kind="stable")[:k])).to_pylist()
         best = sorted(scores.tolist(), reverse=True)
         return [

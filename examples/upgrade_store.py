@@ -1,6 +1,6 @@
 """A live store moved from one text model to another, with searches running throughout.
 
-    python -m examples.upgrade_store [--store lancedb|pgvector] [--documents N] -o FOLDER
+    python -m examples.upgrade_store [--store KIND] [--documents N] -o FOLDER
 
 Every step is the command a user types, run by this process; the application that searches is
 another one. Writes report.json, searches.jsonl and timeline.png beside the store, and prints what
@@ -21,16 +21,16 @@ from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from crossfade.demo.models import NEW_MODEL, OLD_MODEL
 from examples.application import Application, Queries, Running, read_log, running
 from examples.documents import Kind, parts_of, store_of, write_vectors
-from examples.models import NEW_MODEL, OLD_MODEL
 from examples.quality import LOOKUP_DEPTH, Quality, Rows, measure
 from examples.texts import Corpus, read_corpus
 from examples.timeline import Stage, draw, served, tell
 
-EMBEDDER = "examples.models:embed_new"
+EMBEDDER = "crossfade.demo.models:embed_new"
 # What most users of text have: no labels. The closed form is what such a fit begins with.
 FIT = ("--solver", "closed_form", "--no-labels")
 # Where to look, beside the pairs' own share and the plan's; the store is filled to the end.
@@ -40,12 +40,12 @@ MRR = f"mrr@{LOOKUP_DEPTH}"
 MEASURING = "quality is measured"
 
 
-def command(*words: str) -> int:
+def command(*arguments: str) -> int:
     """What `crossfade WORDS` does, in this process, so that the model is loaded once."""
     from crossfade.cli import main
 
-    print(f"\n$ crossfade {shlex.join(words)}", flush=True)
-    before, sys.argv = sys.argv, ["crossfade", *words]
+    print(f"\n$ crossfade {shlex.join(arguments)}", flush=True)
+    before, sys.argv = sys.argv, ["crossfade", *arguments]
     try:
         main()
     except SystemExit as ended:
@@ -56,23 +56,23 @@ def command(*words: str) -> int:
     return 0
 
 
-def done(*words: str) -> None:
+def done(*arguments: str) -> None:
     """A command that must succeed."""
-    if code := command(*words):
-        raise SystemExit(f"crossfade {words[0]} ended with {code}")
+    if code := command(*arguments):
+        raise SystemExit(f"crossfade {arguments[0]} ended with {code}")
 
 
 class Upgrading:
     """One run: the store, the application beside it, and what is measured on the way."""
 
-    def __init__(self, place: str, application: Running, seconds: float) -> None:
+    def __init__(self, address: str, application: Running, seconds: float) -> None:
         from crossfade import Upgrade
         from crossfade.stores import open_store
 
-        self.place, self.running, self.seconds = place, application, seconds
+        self.address, self.running, self.seconds = address, application, seconds
         self.related, self.lookups = (Queries.load(path) for path in QUERIES)
         # What is measured is of this stage, not of what it was a second ago.
-        self.ours = Application(open_store(place), Upgrade.load("upgrade"), refresh=0.0)
+        self.ours = Application(open_store(address), Upgrade.load("upgrade"), refresh=0.0)
         self.stages: list[Stage] = []
         self.qualities: list[Quality] = []
         self.without_old: dict[str, dict[str, float]] = {}
@@ -106,10 +106,10 @@ class Upgrading:
         )
         self.without_old[name] = found.means
 
-    def during(self, name: str, model: Any, *words: str) -> None:
+    def during(self, name: str, model: Any, *arguments: str) -> None:
         """A command that must succeed, with the searches meanwhile under its name."""
         self.running.now(name, model)
-        done(*words)
+        done(*arguments)
 
 
 def prepare(fit: Sequence[str]) -> None:
@@ -137,41 +137,42 @@ def expected(case: str) -> dict[str, float]:
 
 def migrate(run: Upgrading) -> None:
     """From the first old query to the last new one."""
-    from crossfade.migration import Migration
-    from crossfade.migration.quality import predicted
+    from crossfade import Migration, Plan
+
+    plan = Plan.load("plan")
 
     def planned(share: float) -> dict[str, float]:
-        return {"MRR": predicted(Path("plan"), share).now[MRR]}
+        return {"MRR": plan.quality_at(share, MRR)}
 
-    place = run.place
+    address = run.address
     run.still("before", "old", expected("old/old"))
-    words = ("migrate", "start", place, "upgrade", "--source", "text")
-    words += ("--evaluation", "lookups.json", "--plan", "plan")
+    arguments = ("migrate", "start", address, "upgrade", "--source", "text")
+    arguments += ("--evaluation", "lookups.json", "--plan", "plan")
     run.running.now("start", "old")
-    if command(*words):
+    if command(*arguments):
         # Small samples may say no: what that means is told, and the example goes on.
-        done(*words, "--force")
+        done(*arguments, "--force")
     run.still("started", "both", expected("both/old"))
     run.alone("started")
-    run.during("forward", "both", "migrate", "forward", place)
+    run.during("forward", "both", "migrate", "forward", address)
     run.still("lifted", "both", expected("both/old"))
     run.alone("lifted")
-    fill = ("migrate", "backfill", place, "--plan", "plan", "--embed", EMBEDDER)
+    fill = ("migrate", "backfill", address, "--plan", "plan", "--embed", EMBEDDER)
     fill += ("--known", "pairs.npz:new")
     pairs = len(Queries.load(Path("pairs.npz"))) / len(run.rows.labels)
     # Rounded up, so that the last pair is among them.
-    shares = {math.ceil(1e6 * pairs) / 1e6, json.loads(Path("plan/plan.json").read_text())["stop"]}
+    shares = {math.ceil(1e6 * pairs) / 1e6, plan.record.stop}
     for share in sorted(share for share in shares | SHARES if share >= pairs):
         run.during(f"backfill to {share:.0%}", "both", *fill, "--share", f"{share:g}")
-        migration = Migration(place)
+        migration = Migration(address)
         found = migration.status()
         migration.close()
         run.still(f"{found.share:.0%} new", "both", planned(found.share), found.filled)
         run.alone(f"{found.share:.0%} new")
-    done("migrate", "status", place)
+    done("migrate", "status", address)
     checked = ("--queries", "related.npz", "--labels", "label", "--embed", EMBEDDER)
-    run.during("verify", "both", "migrate", "verify", place, *checked)
-    run.during("finish", "both", "migrate", "finish", place, "--yes")
+    run.during("verify", "both", "migrate", "verify", address, *checked)
+    run.during("finish", "both", "migrate", "finish", address, "--yes")
     run.still("finished", "new", expected("new/new"), found.filled)
     run.ours.store.close()
 
@@ -188,10 +189,10 @@ def upgrade_store(
         prepare(fit)
         log = Path("searches.jsonl")
         with (
-            store_of(kind, corpus, parts.stored, Path()) as place,
-            running(place, Path("upgrade"), QUERIES, log) as application,
+            store_of(kind, corpus, parts.stored, Path()) as address,
+            running(address, Path("upgrade"), QUERIES, log) as application,
         ):
-            run = Upgrading(place, application, seconds)
+            run = Upgrading(address, application, seconds)
             migrate(run)
         searches = read_log(log)
         report = {
@@ -214,7 +215,7 @@ def upgrade_store(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--store", choices=("lancedb", "pgvector"), default="lancedb")
+    parser.add_argument("--store", choices=get_args(Kind), default="lancedb")
     parser.add_argument("--documents", type=int, help="so many; by default all of them")
     parser.add_argument("--seconds", type=float, default=8.0, help="undisturbed at each stage")
     parser.add_argument("-o", "--output", type=Path, required=True)

@@ -27,10 +27,10 @@ from PIL import Image
 from torch import nn
 
 from crossfade import BadInput
+from crossfade.demo.torchvision_import import import_torchvision
 from crossfade.solvers.device import seeded
 from experiments.images.preprocess import IMAGENET, Preprocessing
 from experiments.images.resnet import ResNet34
-from experiments.images.torchvision_import import import_torchvision
 
 INSTALL = {
     "torchvision": "pip install torchvision  # the build of your torch: pytorch.org",
