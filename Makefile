@@ -2,14 +2,23 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench experiments clean
+# Debian's browser, for the tests of pages; nothing is done, and no right needed, where it is there.
+BROWSER := chromium
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+.PHONY: demo browser test lint format bench experiments clean
 
 # What a newcomer runs first: a table of texts upgraded while it is searched, no download, no torch.
 demo: $(VENV)/demo.stamp
 	$(BIN)/crossfade demo -o demo
 
-test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -q -n auto --dist loadscope
+browser:
+	@command -v $(BROWSER) >/dev/null || { $(AS_ROOT) apt-get update -qq && \
+	  $(AS_ROOT) apt-get install -y --no-install-recommends $(BROWSER) fonts-dejavu-core; }
+
+# In the order of the files, in which long ones come first: else one process waits for the other's last.
+test: $(VENV)/dev.stamp browser
+	$(BIN)/python -m pytest -q -n auto --dist loadscope --no-loadscope-reorder --durations=25
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
