@@ -223,6 +223,20 @@ def test_a_switch_is_not_undone_where_rows_would_lose_their_only_vector(store):
     assert matrix(kept["vector"]).tolist() == [[1.0] * SHARED]
 
 
+def test_a_row_that_is_emptied_after_the_switch_is_empty_when_it_is_undone(store):
+    def cut(rows):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.promote("crossfade_vector", ["crossfade_state"], columns=COLUMNS, work=cut)
+    lance.dataset(store.name).update({"vector": "NULL"}, where="id = 3")
+    store.withdraw("crossfade_vector")
+    found = lance.dataset(store.name).to_table().sort_by("id")
+    assert found.filter(found["vector"].is_null())["id"].to_pylist() == [3]
+    kept = [i for i in range(ROWS) if i != 3]
+    np.testing.assert_array_equal(matrix(found["vector"].drop_null()), old_of(kept))
+
+
 def test_tables_of_like_names_have_journals_and_locks_of_their_own(tmp_path):
     for name in ("emb.v1", "emb.v2", "emb.v1.lance"):
         lance.write_dataset(table([1, 2]), tmp_path / name)

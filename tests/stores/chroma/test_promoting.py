@@ -24,7 +24,7 @@ from tests.stores.chroma.world import (
 
 from crossfade.errors import StoreError
 from crossfade.stores import open_store
-from crossfade.stores.chroma.promote import DROPPING, Exchange
+from crossfade.stores.chroma.promote import DROPPING, RETURNING, Exchange
 
 
 @pytest.fixture
@@ -184,6 +184,38 @@ def test_it_can_be_withdrawn_until_the_old_collection_goes(lifted, monkeypatch, 
     assert ours(app) == []
     assert (again.describe().dim, again.describe().added) == (D, ())
     again.close()
+
+
+def test_what_was_done_by_the_new_name_goes_back_with_it(lifted, monkeypatch):
+    app, store, old = lifted
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_at(patch, "catch_up")
+        promote(store)
+    opened, none = app.open(), np.zeros((1, N), np.float32)
+    same = opened.get(ids=[app.key(1)], include=["embeddings"])["embeddings"]
+    changed = {"documents": ["another text"], "metadatas": [{"kind": 7}]}
+    opened.update(ids=[app.key(1)], embeddings=same, **changed)
+    opened.update(ids=[app.key(2)], embeddings=none)
+    opened.update(ids=[app.key(3)], embeddings=none, metadatas=[{"kind": 8, "body": None}])
+    opened.add(ids=["late"], embeddings=none, documents=["late"], metadatas=[{"kind": 9}])
+    expected = told(app)
+    for _ in range(2):
+        # Twice, as after a kill: what the application does in between stays.
+        store.withdraw(VECTOR.name)
+        found = app.old()
+        assert all(is_near(found[app.key(i)], old[i]) for i in range(ROWS) if i not in (2, 3))
+        for key in (app.key(2), app.key(3), "late"):
+            assert found[key].tolist() == [0.0] * D
+        clean = {
+            key: (text, {n: v for n, v in meta.items() if not n.startswith("crossfade_")})
+            for key, (text, meta) in expected.items()
+        }
+        assert told(app) == clean
+        Exchange(store._database, store._state, store._at.old, store._shared()).reach(RETURNING)
+        app.open().update(ids=[app.key(1)], metadatas=[{"kind": 6}])
+        app.delete("late")
+        app.insert(["late"], ["again"], [1], np.zeros((1, D), np.float32))
+        expected = told(app)
 
 
 def test_it_cannot_be_withdrawn_once_the_old_collection_is_gone(lifted, monkeypatch):

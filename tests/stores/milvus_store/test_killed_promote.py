@@ -221,6 +221,55 @@ def test_what_is_written_until_the_switch_is_brought_over(file, client, monkeypa
     store.close()
 
 
+def test_what_is_done_to_the_new_collection_goes_back_with_the_name(file, client, monkeypatch):
+    old = fill(client, rows=ROWS)
+    store = open_store(f"milvus:{file}#items")
+    lift_all(store)
+    monkeypatch.setattr(promoting.Promotion, "_switch", _then_dies(promoting.Promotion._switch))
+    client.delete("items", ids=[11])
+    with pytest.raises(_DiedError):
+        promote(store)
+    # The last acts on the old collection, which nobody has brought over.
+    client.upsert("crossfade_old_items", [row(12, old[12], "changed before")])
+    client.delete("crossfade_old_items", ids=[13])
+    none = np.zeros(SHARED, np.float32)
+    new = lifted(old).astype(np.float32)
+    client.upsert("items", [row(3, none), row(4, none, "emptied, and another text")])
+    client.insert("items", [row(100, none, "came without a vector")])
+    client.upsert("items", [row(5, new[5], "another text")])
+    client.delete("items", ids=[6])
+    # What nobody but who forces it gets to: a vector of the new model is lost, the row is not.
+    client.upsert("items", [row(7, np.ones(SHARED, np.float32), "written anew")])
+    store.withdraw(VECTOR)
+    found = held(client)
+    expected = {k: (f"text {k}", old[k]) for k in range(ROWS) if k not in (6, 11, 13)}
+    expected |= {
+        3: ("text 3", np.zeros(DIM)),
+        4: ("emptied, and another text", np.zeros(DIM)),
+        5: ("another text", old[5]),
+        7: ("written anew", np.zeros(DIM)),
+        12: ("changed before", old[12]),
+        100: ("came without a vector", np.zeros(DIM)),
+    }
+    assert sorted(found) == sorted(expected)
+    for key, (body, vector) in expected.items():
+        assert found[key][0] == body
+        np.testing.assert_array_equal(found[key][1], vector.astype(np.float32))
+    store.close()
+
+
+class _DiedError(Exception):
+    """Stands for a kill."""
+
+
+def _then_dies(plain):
+    def act(self, aliases):
+        plain(self, aliases)
+        raise _DiedError
+
+    return act
+
+
 def test_a_collection_that_is_half_dropped_is_in_nobodys_way(file, client):
     fill(client)
     store = open_store(f"milvus:{file}#items")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossfade.errors import StoreError
 from crossfade.stores.chroma.client import Database
@@ -90,9 +91,10 @@ class Exchange:
         self.reach(SWAPPED)
 
     def swap_back(self) -> None:
-        """The old collection gets its name again."""
+        """The old collection gets its name again, and what was done by that name meanwhile."""
         self.reach(RETURNING)
         self._bring(self.old, self.new, self.shared)
+        self._take_back()
 
     def end(self) -> None:
         """Nothing is under way any more."""
@@ -143,10 +145,38 @@ class Exchange:
         self.reach(STRIPPING)
         strip(self.new)
 
-    def newer(self) -> int:
-        """How many rows the application has written under the new name since the exchange."""
-        ids = self.new.ids()
-        return len(self._touched(ids))
+    def _take_back(self) -> None:
+        """Rows that the application has written, or emptied, under the new name.
+
+        A vector of the new model cannot go back: such a row has zeros. A row that has changed in
+        the old collection since it was taken from there is as it is there. One that is gone from
+        the new collection alone stays, for it may have come to the old one meanwhile.
+        """
+        dim = self.old.dim()
+        for page in self.new.pages(self.new.ids(), _PAGE):
+            contents = (page.contents() >> np.uint64(1)).tolist()
+            written = [
+                at
+                for at, told in enumerate(page.metadatas)
+                if told.get(_CONTENT) != contents[at] or _is_emptied(told, page.vectors[at])
+            ]
+            some = page.take(written)
+            was = self.old.get(some.ids)
+            row_of, tokens = {key: at for at, key in enumerate(was.ids)}, was.tokens().tolist()
+            kept: dict[bool, list[int]] = {True: [], False: []}
+            for at, key in enumerate(some.ids):
+                mine, told = row_of.get(key), some.metadatas[at]
+                if mine is None or told.get(_TAKEN) == tokens[mine]:
+                    # Chroma keeps what is not named.
+                    gone = {} if mine is None else dict.fromkeys(was.own(mine))
+                    some.metadatas[at] = gone | some.own(at)
+                    kept[mine is None or _is_emptied(told, some.vectors[at])].append(at)
+            bare = some.take(kept[True])
+            none = np.zeros((len(bare), dim), np.float32)
+            self.old.upsert(Records(bare.ids, none, bare.documents, bare.metadatas, bare.uris))
+            self.old.update(some.take(kept[False]))
+            # These would come again if the application deleted them and a kill had this repeated.
+            self.new.delete([key for key in bare.ids if key not in row_of])
 
     def _dress(self, rows: Records, dim: int) -> None:
         tokens, contents = rows.tokens().tolist(), (rows.contents() >> np.uint64(1)).tolist()
@@ -253,6 +283,12 @@ class Exchange:
             for page in stranger.pages(ids, _PAGE):
                 target.upsert(page)
         self.database.discard(stranger, self.collection)
+
+
+def _is_emptied(told: dict[str, Any], vector: NDArray[np.float32]) -> bool:
+    """Whether a row had a shared vector, and has zeros now."""
+    ours = any(name.startswith(PREFIX) for name in told if name not in (_TAKEN, _CONTENT))
+    return ours and not vector.any()
 
 
 def strip(collection: Collection) -> None:

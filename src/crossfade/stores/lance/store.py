@@ -451,8 +451,16 @@ class LanceStore:
             )
 
         def back(dataset: Any) -> None:
-            if swapped_in(dataset.schema, self.vector).column is not None:
-                dataset.alter_columns(*swap.reversed())
+            if swapped_in(dataset.schema, self.vector).column is None:
+                return
+            # A row of ours without a vector: the application has taken it away since.
+            emptied = (
+                f"{quoted(self.vector)} IS NULL AND {quoted(swap.aside)} IS NOT NULL "
+                f"AND {quoted(self._state_of(dataset))} IS NOT NULL"
+            )
+            if dataset.count_rows(emptied):
+                dataset.update({swap.aside: "NULL"}, where=emptied)
+            dataset.alter_columns(*swap.reversed())
 
         self._alter(back)
 

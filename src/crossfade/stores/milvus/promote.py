@@ -109,7 +109,7 @@ class Promotion:
 
     def undo(self) -> None:
         """Give the name back to the old collection, and do there what the application has done to
-        the new one meanwhile: rows it has deleted, fields it has changed, but no vectors."""
+        the new one meanwhile: rows that came, went, changed or lost their vector."""
         stage, aliases = self._stage()
         if stage is None and self._has(self._shadow):
             return
@@ -215,20 +215,45 @@ class Promotion:
         view = self._store.view()
         if view.marks is None:
             return
-        base, new, id = view.base, Collection(self._database, self._new), self._store.id
-        for page in view.marks.pages(self._fields(view.marks), size=_PAGE):
+        base, marks, new = view.base, view.marks, Collection(self._database, self._new)
+        id, fields = self._store.id, self._fields(marks)
+        for page in marks.pages([id], size=_PAGE):
             ids = [mark[id] for mark in page]
-            put, was = self._known(new, ids), base.given(ids, base.all_fields, level=STRONG)
-            base.delete([key for key in ids if key in was and key not in put])
-            vector = self._store.vector
-            changed = [
-                {**put[mark[id]].row, vector: was[mark[id]][vector]}
-                for mark in page
-                if mark[id] in put and mark[id] in was
-                # The vector is the one that was put, and yet the row is another one.
-                if self._has_vector(put[mark[id]], mark) and not self._is_put(put[mark[id]], mark)
-            ]
-            base.put(changed)
+            there = new.between(ids[0], ids[-1], [id])
+            base.delete([key for key in ids if key not in there])
+        for partition in self._partitions(new):
+            for page in new.pages(new.all_fields, size=_PAGE, partition=partition):
+                first, last = page[0][id], page[-1][id]
+                beside = marks.between(first, last, fields)
+                was = self._hashed(base, base.between(first, last, base.all_fields))
+                known = self._hashed(new, {row[id]: row for row in page})
+                for there in (False, True):
+                    told = [
+                        self._returned(found, beside.get(key), was.get(key), base)
+                        for key, found in known.items()
+                        if (key in was) is there
+                    ]
+                    some = [row for row in told if row is not None]
+                    base.put(some, fresh=not there, partition=partition)
+
+    def _returned(
+        self, found: _Known, mark: Row | None, was: _Known | None, base: Collection
+    ) -> Row | None:
+        """What the old collection is to get of a row that the new one has; None: nothing.
+
+        A vector of the new model cannot go back: where the application has written one, or taken
+        one away, or where there never was an old one, the row has none.
+        """
+        vector = self._store.vector
+        if mark is not None and self._is_put(found, mark):
+            return None
+        if was is not None and mark is None and found.hashed[1] == was.hashed[1]:
+            # Brought over in the moment of the kill.
+            return None
+        if was is not None and (mark is None or self._has_vector(found, mark)):
+            return {**found.row, vector: was.row[vector]}
+        none = np.zeros(base.shape.fields[vector].dim, np.float32)
+        return {**found.row, vector: none}
 
     def _mended(
         self,
