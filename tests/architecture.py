@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +66,7 @@ WHAT = {
 }
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """For each package, or module that stands alone, those it imports."""
     found: dict[str, set[str]] = {}

@@ -16,6 +16,7 @@ from tests.migration.conftest import texts_of
 from tests.stores.apps import LanceApp
 
 from crossfade import Upgrade
+from crossfade.cli.interrupt import Stopped, ending_at_once, stopping
 from crossfade.journal import open_migrating
 from crossfade.journal.columns import STATE
 from crossfade.migration import Migration
@@ -103,6 +104,22 @@ def test_a_command_that_is_stopped_leaves_nothing_and_says_so(
     assert "error" not in err
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("handled", [ending_at_once, stopping])
+def test_a_library_that_makes_an_error_of_its_own_of_it_changes_nothing(handled, capsys):
+    def callback():
+        try:
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+        except BaseException as error:
+            raise OSError(f"External error: {error}") from None
+
+    with pytest.raises(Stopped) as stopped, handled():
+        callback()
+    assert stopped.value.exit_code == 130
+    with pytest.raises(OSError, match="its own"), handled():
+        raise OSError("its own")
 
 
 def test_a_command_is_stopped_while_it_is_still_importing(folder, monkeypatch):

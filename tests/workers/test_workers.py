@@ -181,6 +181,8 @@ def test_one_that_is_stopped_leaves_the_rest_to_others(table, endpoint, migratio
     endpoint.seconds = 0.02
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(table.work, endpoint.url, "first", items=20)
+        # Or there might be nothing left for it.
+        eventually(lambda: endpoint.texts.total() > 0)
         second = pool.submit(table.work, endpoint.url, "second")
     assert first.result().written == 20
     assert second.result().written == ROWS - 20

@@ -76,12 +76,26 @@ def stopping() -> Iterator[Stopping]:
 def _handled(handler: Any) -> Iterator[None]:
     # Signals reach the main thread alone; elsewhere the caller has its own way to stop.
     before: dict[int, Any] = {}
+    raised: list[Stopped] = []
+
+    def handle(number: int, frame: Any) -> None:
+        try:
+            handler(number, frame)
+        except Stopped as stopped:
+            raised.append(stopped)
+            raise
+
     if threading.current_thread() is threading.main_thread():
         # What runs behind nohup or a shell's & is not to be disturbed by Ctrl-C.
         heard = [one for one in _SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
-        before = {one: signal.signal(one, handler) for one in heard}
+        before = {one: signal.signal(one, handle) for one in heard}
     try:
         yield
+    except Exception as error:
+        if raised:
+            # Raised in a callback of a library in another language, which made its own error of it.
+            raise raised[0] from error
+        raise
     finally:
         for one, old in before.items():
             signal.signal(one, old)

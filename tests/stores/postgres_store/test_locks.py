@@ -159,8 +159,7 @@ def test_a_transaction_that_stays_is_named_in_the_end(small, monkeypatch):
     promote(store)
 
 
-@pytest.mark.parametrize("rows", [20_000])
-def test_two_row_transactions_and_searches_go_on(rows):
+def test_two_row_transactions_and_searches_go_on(rows=6_000):
     """Neither side aborts, and every row ends with what is right for it."""
     table = Table()
     old = table.create(vectors(rows))

@@ -46,6 +46,8 @@ _SETTINGS = {
 # A role's limits are for its requests, not for the hours of a migration.
 _LIMITS = ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout")
 _BACKOFF = 0.1
+# A server that has never answered is more often a wrong address than one that comes back.
+_FIRST_PATIENCE = 5.0
 T = TypeVar("T")
 
 
@@ -95,6 +97,7 @@ class Pool:
         """Called with every connection that is opened meanwhile."""
         self._url = url
         self._secrets = Url.of(url).secrets
+        self._reached = False
         self._empty()
         _pools.add(self)
 
@@ -138,7 +141,10 @@ class Pool:
                 if gone:
                     # Whatever ended this connection has most likely ended the others too.
                     self._close_idle()
-                late = time.monotonic() - begin + pause > self.patience
+                patience = self.patience
+                if not self._reached:
+                    patience = min(patience, _FIRST_PATIENCE)
+                late = time.monotonic() - begin + pause > patience
                 if late or not (gone or isinstance(error, _IN_THE_WAY)):
                     raise self.translate(error) from None
                 time.sleep(pause)
@@ -153,6 +159,7 @@ class Pool:
             fallback_application_name="crossfade",
             prepare_threshold=None,
         )
+        self._reached = True
         connection.adapters.register_dumper(np.ndarray, _VectorDumper)
         connection.era = self._era
         with self._free:
