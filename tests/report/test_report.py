@@ -12,7 +12,7 @@ from tests.report.conftest import HOSTILE
 
 from crossfade import BadInput, Held, Pairs, Plan, Upgrade, plan, write_report
 from crossfade.report.chart import CurveChart, Level
-from crossfade.report.words import CASES
+from crossfade.report.sentences import CASES
 
 
 def plain(path) -> str:

@@ -16,8 +16,7 @@ from crossfade.files.atomic import replacing
 from crossfade.report.chart import draw_interval
 from crossfade.report.markup import Element, element
 from crossfade.report.panels import curve_figures, facts, measured_table, rows_panel, table
-from crossfade.report.sources import Evaluation, Sources, gather
-from crossfade.report.words import (
+from crossfade.report.sentences import (
     CASES,
     VERDICTS,
     WAYS,
@@ -28,6 +27,7 @@ from crossfade.report.words import (
     signed,
     spell_seconds,
 )
+from crossfade.report.sources import Evaluation, Sources, gather
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from crossfade.backfill.record import PlanRecord
 from crossfade.migration.status import Status
 from crossfade.report.chart import CurveChart, Level, Mark, draw_states
 from crossfade.report.markup import Element, element
-from crossfade.report.words import promised, signed
+from crossfade.report.sentences import promised, signed
 
 STATES = {
     "old": "nothing written yet",

@@ -11,7 +11,7 @@ from crossfade.backfill.record import PlanRecord
 from crossfade.migration.status import Status
 from crossfade.report.markup import Element, element
 from crossfade.report.panels import curve_figures, facts, measured_table, rows_panel
-from crossfade.report.words import STEPS, WAYS, command_of, headline, spell_seconds, step_of
+from crossfade.report.sentences import STEPS, WAYS, command_of, headline, spell_seconds, step_of
 
 _EVENTS = 8
 UPSTREAM = {"ok": "answers", "open": "failing, left alone for a while", "down": "does not answer"}
