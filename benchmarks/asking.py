@@ -1,6 +1,6 @@
 """What it costs to ask both models: a search with both queries against one search of the store.
 
-    python -m benchmarks asking [--store lancedb] [--rows 100000] [--dim 384] [--repeats 300]
+    python -m benchmarks asking [--store lancedb --store pgvector] [--rows 100000] [--repeats 300]
 
 A quarter of the rows is filled, and both columns have an index. The limit is the store's own search
 of the shared column; `new` is the searcher with one query, `both` with two. In turns, medians.
@@ -30,7 +30,7 @@ def measured(home: Any, folder: Path, rows: int, repeats: int) -> dict[str, list
     migration = Migration(place, upgrade)
     migration.start(force=True)
     migration.forward()
-    plan = plan_for(folder, upgrade, rows)
+    plan = plan_for(folder, upgrade, rows, key=getattr(home, "key", int))
     migration.backfill(Paced(turned(old), None), plan=plan, share=0.25)
     searcher, store = migration.searcher(), migration.store
     asked_old = vectors(200, seed=5)
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> None:
     print("| store | rows | one search ms | searcher, new ms | both ms | both / one |")
     print("|---" * 6 + "|")
     with tempfile.TemporaryDirectory() as name:
-        for kind in chosen.store or sorted(STORES):
+        for kind in chosen.store or ("lancedb", "pgvector"):
             home = STORES[kind](Path(name))
             try:
                 found = measured(home, Path(name), chosen.rows, chosen.repeats)
