@@ -219,8 +219,8 @@ class Promotion:
         id, fields = self._store.id, self._fields(marks)
         for page in marks.pages([id], size=_PAGE):
             ids = [mark[id] for mark in page]
-            there = new.between(ids[0], ids[-1], [id])
-            base.delete([key for key in ids if key not in there])
+            kept = new.between(ids[0], ids[-1], [id])
+            base.delete([key for key in ids if key not in kept])
         for partition in self._partitions(new):
             for page in new.pages(new.all_fields, size=_PAGE, partition=partition):
                 first, last = page[0][id], page[-1][id]
