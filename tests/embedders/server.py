@@ -58,11 +58,11 @@ class Server:
                     server.connections.add(self.client_address)
                     server.under_way += 1
                     server.most_under_way = max(server.most_under_way, server.under_way)
+                self.left = False
                 try:
                     server.answer(self)
                 finally:
-                    with server._lock:
-                        server.under_way -= 1
+                    server.leave(self)
 
             def log_message(self, *_):
                 pass
@@ -113,7 +113,14 @@ class Server:
         tokens = sum(len(text.split()) for text in asked["input"])
         return answer | ({"usage": {"total_tokens": tokens}} if self.usage else {})
 
+    def leave(self, handler):
+        """A request is under way until its answer is: who has that may ask again at once."""
+        with self._lock:
+            self.under_way -= not handler.left
+            handler.left = True
+
     def send(self, handler, answer, code=200, headers=(), cut=0):
+        self.leave(handler)
         body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         handler.send_response(code)
         for name, value in headers:

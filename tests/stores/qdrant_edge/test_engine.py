@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,8 +16,10 @@ from tests.stores.qdrant_edge.app import UPDATE, EdgeApp
 from crossfade.errors import BadInput, MissingExtra, StoreError
 from crossfade.stores import TOKEN, open_store
 from crossfade.stores.qdrant.points import MARK, Points
+from crossfade.stores.qdrant_edge.client import local_shard, release
 from crossfade.stores.registry import address_of, kept_value
 from crossfade.stores.rows import matrix
+from crossfade.stores.values import beside
 from crossfade.testing.store_contract import ADDED, STATE, VECTOR, nothing_to_write, written
 
 ROWS = 20
@@ -174,6 +177,38 @@ def test_a_missing_library_is_told_with_the_line_to_install_it(monkeypatch, tmp_
     (tmp_path / "edge_config.json").write_text("{}")
     with pytest.raises(MissingExtra, match=r"pip install 'crossfade\[qdrant-edge\]'"):
         open_store(f"qdrant-edge:{tmp_path}")
+
+
+@pytest.mark.parametrize("kept", ["with the vector", "without it"])
+def test_killed_while_a_vector_was_dropped_a_folder_is_opened_again(tmp_path, old, kept):
+    folder = tmp_path / "shard"
+    folder.mkdir()
+    config, noted = folder / "edge_config.json", beside(folder, "config")
+    params = edge.EdgeVectorParams(size=6, distance=edge.Distance.Cosine)
+    shard = edge.EdgeShard.create(str(folder), edge.EdgeConfig(vectors={"vector": params}))
+    points = [edge.Point(id=i, vector={"vector": v}) for i, v in enumerate(old.tolist())]
+    shard.update(UPDATE.upsert_points(points))
+    shard.update(UPDATE.create_dense_vector("more", 3, edge.Distance.Cosine))
+    shard.flush()
+    both = config.read_bytes()
+    if kept == "without it":
+        shard.update(UPDATE.delete_vector_name("more"))
+        shard.flush()
+        shard.close()
+        # The segments have done it, and what is written down of them has not.
+        config.write_bytes(both)
+    else:
+        shard.close()
+        told = json.loads(both)
+        del told["vectors"]["more"]
+        config.write_text(json.dumps(told))
+    with pytest.raises(StoreError):
+        local_shard(folder)
+    noted.write_bytes(both)
+    opened = local_shard(folder)
+    assert opened.count(edge.CountRequest(exact=True)) == ROWS
+    assert ("more" in json.loads(config.read_bytes())["vectors"]) is (kept == "with the vector")
+    release(folder)
 
 
 def test_the_engine_s_errors_are_ours(app, store, old):

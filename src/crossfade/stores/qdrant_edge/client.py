@@ -78,8 +78,9 @@ def local_shard(folder: str | Path) -> Any:
 
 def _load(library: Any, folder: Path) -> Any:
     """Open a folder. Killed while a vector was made or dropped, the engine may have written down
-    that it is done before it was, and takes its own folder for damaged: then what was written down
-    before is put back, and the step that was killed does it again."""
+    that it is done before it was, or not yet what it has done, and takes its own folder for
+    damaged: then what was written down before, or what its segments hold, is put there, and the
+    step that was killed does it again."""
     before, config = beside(folder, "config"), folder / _CONFIG
     try:
         return library.EdgeShard.load(str(folder))
@@ -87,12 +88,21 @@ def _load(library: Any, folder: Path) -> Any:
         if not before.is_file():
             raise
         now = config.read_bytes()
-        _put(config, before.read_bytes())
-        try:
-            return library.EdgeShard.load(str(folder))
-        except Exception:
-            _put(config, now)
-            raise
+        told = json.loads(before.read_bytes())
+        held = [json.loads(one.read_bytes()) for one in folder.glob("segments/*/segment.json")]
+        done = {
+            name: one
+            for name, one in told["vectors"].items()
+            if all(name in segment["config"]["vector_data"] for segment in held)
+        }
+        for found in (told, told | {"vectors": done}):
+            _put(config, json.dumps(found).encode())
+            try:
+                return library.EdgeShard.load(str(folder))
+            except Exception as error:
+                failed = error
+        _put(config, now)
+        raise failed from None
 
 
 def _put(path: Path, content: bytes) -> None:
