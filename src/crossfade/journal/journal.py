@@ -141,11 +141,6 @@ class Journal(BaseModel):
         """How much of the gallery the plan wants filled; None if no plan is known."""
         return self.planned if self.backfill is None else self.backfill.planned
 
-    @property
-    def asks_by_share(self) -> bool:
-        """Whether how to ask depends on how much is filled."""
-        return len(self.asked) > 1
-
     def asking_at(self, share: float) -> Asking | None:
         """How the plan says to ask where this share is filled; None without a plan."""
         return asking_at(self.asked, share) if self.asked else self.asking
