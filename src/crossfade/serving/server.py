@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -240,12 +241,29 @@ def serve(
     from crossfade.serving.logs import logging_to_stderr
 
     # A product with one query is too small for threads, which would spin beside it.
-    with threadpool_limits(1), logging_to_stderr() if log else nullcontext():
+    with threadpool_limits(1), _few_collections(), logging_to_stderr() if log else nullcontext():
         server.run(ready)
 
 
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Python's collector looks at what was imported never, and at requests less often.
+
+    Requests leave few cycles behind; at its usual pace it takes a twentieth of the time of each.
+    """
+    usual = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+        gc.unfreeze()
+
+
 def _need_extra() -> None:
-    for package in ("starlette", "uvicorn", "httptools", "aiohttp", "orjson"):
+    for package in ("starlette", "uvicorn", "httptools", "aiohttp", "orjson", "pybase64"):
         try:
             __import__(package)
         except ImportError:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pybase64
 from numpy.typing import NDArray
 
 Float = NDArray[np.float32]
@@ -69,7 +70,7 @@ def read_answer(body: bytes, count: int) -> Answer:
 def _vector(embedding: Any) -> Float:
     with suppress(binascii.Error, ValueError, OverflowError):
         if isinstance(embedding, str):
-            return np.frombuffer(binascii.a2b_base64(embedding, strict_mode=True), "<f4")
+            return np.frombuffer(pybase64.b64decode(embedding, validate=True), "<f4")
         # numpy would take "1.5" and True for numbers.
         if isinstance(embedding, list) and set(map(type, embedding)) <= {int, float}:
             with np.errstate(over="ignore"):
@@ -97,7 +98,7 @@ def in_base64(rows: Float) -> Iterable[str]:
     ['AACAPwAAAEA=']
     """
     packed = np.ascontiguousarray(rows, "<f4")
-    return (binascii.b2a_base64(row.data, newline=False).decode("ascii") for row in packed)
+    return (pybase64.b64encode_as_string(row.data) for row in packed)
 
 
 def tokens_of(usage: dict[str, Any]) -> int:
