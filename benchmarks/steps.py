@@ -263,12 +263,13 @@ def show_steps(turns: list[list[Line]]) -> None:
 
 @dataclass(frozen=True)
 class Event:
-    """Something the application did: what, when, for how long, and the error it got."""
+    """Something the application did: what, when, for how long, the error it got, and by whom."""
 
     what: str
     begin: float
     took: float
     error: str = ""
+    by: str = ""
 
 
 def application(setting: Setting, old: np.ndarray, rows: int, stop: Any, long: Any,
@@ -293,7 +294,8 @@ def application(setting: Setting, old: np.ndarray, rows: int, stop: Any, long: A
                 except Exception as problem:
                     state = getattr(problem, "sqlstate", None)
                     error = f"{type(problem).__name__} {state or problem}"
-                events.append(Event(what, begin, time.monotonic() - begin, error))
+                took = time.monotonic() - begin
+                events.append(Event(what, begin, took, error, make.__name__))
                 time.sleep(pause)
 
     def searching(_: Any) -> Callable[[], None]:
@@ -391,12 +393,20 @@ def measure_traffic(
     switch = max(last.held, key=lambda held: held[1] - held[0])
     print("| during | s | searches | p50 / p99 ms | longest | over 200 ms | SELECT 1, longest "
           "| transactions | longest | aborted |\n" + "|---" * 10 + "|")  # fmt: skip
-    show_phase("nothing (control)", begin, end, events, None)
     forward = done["forward"]
-    show_phase("forward", forward.begin, forward.begin + forward.first, events, None)
-    show_phase("its index", forward.begin + forward.first, forward.end, events, None)
-    for name in ("backfill", "verify", "finish"):
-        show_phase(name, done[name].begin, done[name].end, events, switch)
+    lifted = forward.begin + forward.first
+    phases = [
+        ("nothing (control)", begin, end),
+        ("forward", forward.begin, lifted),
+        ("its index", lifted, forward.end),
+        *((name, done[name].begin, done[name].end) for name in ("backfill", "verify", "finish")),
+    ]
+    slow = [
+        line
+        for name, first, until in phases
+        for line in show_phase(name, first, until, events, switch)
+    ]
+    print("", *slow, sep="\n")
     across = [e.took for e in events if e.what == "search" and crosses(e, switch)]
     longest = 1000 * max(across, default=0.0)
     print(
@@ -416,8 +426,9 @@ def measure_traffic(
 
 def show_phase(
     name: str, begin: float, end: float, events: list[Event], switch: tuple[float, float] | None
-) -> None:
-    """What the application felt between two moments, but for the switch."""
+) -> list[str]:
+    """What the application felt between two moments, but for the switch; gives what to say of
+    searches that were held up."""
     there = [e for e in events if e.begin < end and e.begin + e.took > begin]
     of = {
         what: np.array([e.took for e in there if e.what == what and not crosses(e, switch)] or [0])
@@ -432,6 +443,18 @@ def show_phase(
         f"{len(of['change']):,} | {1000 * of['change'].max():.0f} | {failed} |",
         flush=True,
     )
+    slow = [e for e in there if e.what == "search" and e.took > STALL and not crosses(e, switch)]
+    return [told_slow(name, begin, e, events) for e in slow]
+
+
+def told_slow(name: str, begin: float, slow: Event, events: list[Event]) -> str:
+    """One slow search, and the longest of all else that was under way with it."""
+    span = (slow.begin, slow.begin + slow.took)
+    beside = [e for e in events if e is not slow and e.what != "hold" and crosses(e, span)]
+    longest = {by: max(e.took for e in beside if e.by == by) for by in {e.by for e in beside}}
+    others = ", ".join(f"{by} {1000 * took:.0f}" for by, took in sorted(longest.items()))
+    when = f"{name}, {slow.begin - begin:.1f} s after its beginning"
+    return f"{when}: {slow.by} {1000 * slow.took:.0f} ms; meanwhile {others}"
 
 
 def crosses(event: Event, switch: tuple[float, float] | None) -> bool:

@@ -26,17 +26,21 @@ def row_hashes(x: NDArray[np.floating]) -> Hashes:
     >>> a == b, a == c
     (np.True_, np.False_)
     """
-    rows, dim = x.shape
-    rng = np.random.default_rng(20251)
-    weights = rng.integers(0, 2**63, size=dim, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    out = np.empty(rows, np.uint64)
-    step = max(1, _TOGETHER // max(1, dim))
-    for first in range(0, rows, step):
+    out = np.empty(len(x), np.uint64)
+    step = max(1, _TOGETHER // max(1, x.shape[1]))
+    for first in range(0, len(x), step):
         # Adding zero makes −0 the same as 0.
         part = np.ascontiguousarray(x[first : first + step], dtype=np.float32) + np.float32(0)
-        bits = part.view(np.uint32).astype(np.uint64)
-        bits *= weights
-        out[first : first + step] = bits.sum(axis=1)
+        out[first : first + step] = bit_hashes(part.view(np.uint32))
+    return out
+
+
+def bit_hashes(words: NDArray[np.uint32]) -> Hashes:
+    """One 64-bit number per row of words: equal rows have equal ones."""
+    rng = np.random.default_rng(20251)
+    weights = rng.integers(0, 2**63, size=words.shape[1], dtype=np.uint64) * np.uint64(2)
+    # By a sum that makes no array of products on its way.
+    out: Hashes = np.einsum("ij,j->i", words, weights + np.uint64(1))
     # The low bits of such a sum depend on the low bits of the numbers alone: mix them.
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         out ^= out >> np.uint64(shift)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import shutil
 import signal
@@ -21,6 +22,7 @@ from tests.serving.models import NEW, OLD, embed_new, embed_old
 from crossfade import BadInput, Upgrade, serve
 from crossfade.serving import Limits, Server
 from crossfade.serving.app import Stoppable
+from crossfade.serving.server import few_collections
 
 ASKED = {"model": f"{NEW}@old", "input": QUERIES}
 
@@ -283,3 +285,12 @@ def test_limits_are_numbers_that_make_sense():
         Limits(seconds=0)
     with pytest.raises(BadInput, match="retries is -1"):
         Limits(retries=-1)
+
+
+def test_python_collects_less_often_while_it_serves_and_as_before_afterwards():
+    usual = gc.get_threshold()
+    with few_collections():
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[0] > usual[0]
+    assert gc.get_freeze_count() == 0
+    assert gc.get_threshold() == usual

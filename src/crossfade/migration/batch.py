@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,6 +37,7 @@ _LENGTHS = (1 << 16) - 1
 _NEAR, _CLOSE = 2, 20
 # Steps of the length's logarithm: a change by a thousandth is four of them.
 _STEPS = 4096
+_LEAST = 1e-30
 
 
 def fingerprints(old: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -50,9 +52,14 @@ def fingerprints(old: NDArray[np.float32]) -> NDArray[np.int64]:
     >>> bool(differ(one, two))
     True
     """
-    products = _products(old, 2, 1e5) & _MASK
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        lengths = np.log(np.sqrt(np.vecdot(old, old, dtype=np.float64))) * _STEPS
+        squares = np.vecdot(old, old)
+        products = _products(old, 2, 1e5, squares) & _MASK
+        wide = squares.astype(np.float64)
+        # Beyond the range of float32, and near its end, where digits are lost.
+        odd = ~((squares > _LEAST) & (squares < np.inf))
+        wide[odd] = np.vecdot(old[odd], old[odd], dtype=np.float64)
+        lengths = np.log(wide) * (_STEPS / 2)
         steps = np.rint(np.nan_to_num(lengths, posinf=0.0, neginf=0.0)).astype(np.int64)
     return np.asarray((steps << 48) | (products[:, 0] << 24) | products[:, 1])
 
@@ -86,7 +93,7 @@ def differ(a: Any, b: Any) -> Any:
 
 def checksums(shared: NDArray[np.float32]) -> NDArray[np.int64]:
     """One number per shared vector: its product with a fixed random one, in millionths."""
-    return np.asarray(_products(shared, 1, 1e6)[:, 0])
+    return np.asarray(_products(shared, 1, 1e6, np.vecdot(shared, shared))[:, 0])
 
 
 def damaged(sums: NDArray[np.int64], shared: NDArray[np.float32]) -> Flags:
@@ -101,12 +108,13 @@ def damaged(sums: NDArray[np.int64], shared: NDArray[np.float32]) -> Flags:
     return np.asarray(np.abs(sums - checksums(shared)) > _CLOSE)
 
 
-def _products(x: NDArray[np.float32], count: int, scale: float) -> NDArray[np.int64]:
+def _products(
+    x: NDArray[np.float32], count: int, scale: float, squares: NDArray[np.float32]
+) -> NDArray[np.int64]:
     """Of the directions alone: float32 is exact enough for them, whatever the lengths are."""
     weights = np.random.default_rng(20252).normal(size=(count, x.shape[1])).astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        lengths = np.sqrt(np.vecdot(x, x))
-        found = x @ weights.T / lengths[:, None] * np.float32(scale)
+        found = x @ weights.T / np.sqrt(squares)[:, None] * np.float32(scale)
         whole = np.rint(np.nan_to_num(found, posinf=0.0, neginf=0.0))
     return np.asarray(whole, np.int64)
 
@@ -149,7 +157,7 @@ class Batch:
     def ids(self) -> list[Id]:
         return id_list(self.rows[self.store.id])
 
-    @property
+    @cached_property
     def unusable(self) -> Flags:
         """Rows whose old vector is missing, zero or not finite: nothing can be made of them."""
         return unusable(self.rows[self.store.vector], self.old)

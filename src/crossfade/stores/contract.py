@@ -129,7 +129,8 @@ class Store(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Rows in ascending order of id, those after `after`, as (id, *columns, TOKEN).
 
-        Each batch shows the rows as they are when it is read. Text ids sort by code point.
+        Each batch shows the rows as they are when it is read. Text ids sort by code point. Who asks
+        for no columns wants ids: tokens may then be null, and fit no row.
         `missing` keeps rows that have nothing in that added column.
         """
         ...

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput
 from crossfade.files.arrow import is_vector_type
-from crossfade.stores.contract import Id
+from crossfade.stores.contract import TOKEN, Id
 
 
 def matrix(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float32]:
-    """A vector column as (rows, dim) float32; a row without a vector becomes zeros.
+    """A vector column as (rows, dim) float32, to be read; a row without a vector becomes zeros.
 
     >>> matrix(pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)))
     array([[1., 2.],
@@ -29,6 +29,10 @@ def matrix(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float32]:
     if not pa.types.is_fixed_size_list(column.type):
         return _ragged(column)
     dim = column.type.list_size
+    if not column.null_count and dim:
+        # As it lies there, where it is of float32.
+        found = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
+        return found.astype(np.float32, copy=False)
     out = np.zeros((len(column), dim), np.float32)
     there = column.is_valid().to_numpy(zero_copy_only=False)
     # flatten() leaves null rows out, whatever lies in their place.
@@ -65,6 +69,15 @@ def id_list(column: pa.Array) -> list[Id]:
     """
     out: list[Id] = column.to_pylist()
     return out
+
+
+def ids_alone(name: str, ids: pa.Array) -> pa.RecordBatch:
+    """Rows of which nothing was read but their ids.
+
+    >>> ids_alone("id", pa.array([7])).schema.names
+    ['id', 'crossfade_token']
+    """
+    return pa.RecordBatch.from_pydict({name: ids, TOKEN: pa.nulls(len(ids), pa.int64())})
 
 
 def in_order(table: pa.Table, id_column: str, ids: Sequence[Id]) -> pa.RecordBatch:

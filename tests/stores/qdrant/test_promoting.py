@@ -117,7 +117,7 @@ def test_a_promotion_that_is_cut_short_can_be_done_again(folder, client, monkeyp
     assert again.vector == "text"
     assert again.promote("crossfade_vector", ["crossfade_state"], columns=(), work=idle) == "text"
     given = matrix(rows["crossfade_vector"])
-    given /= np.linalg.norm(given, axis=1)[:, None]
+    given = given / np.linalg.norm(given, axis=1)[:, None]
     found = matrix(again.read(range(6), ["text"])["text"])
     np.testing.assert_allclose(found, given, rtol=1e-6, atol=1e-7)
     assert (again.describe().added, again.describe().dim) == ((), SHARED)

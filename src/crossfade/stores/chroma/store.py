@@ -65,7 +65,7 @@ from crossfade.stores.contract import (
 )
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, check_name, check_where
-from crossfade.stores.rows import matrix, score
+from crossfade.stores.rows import ids_alone, matrix, score
 
 _DISTANCES: dict[str, Distance] = {"cosine": "cosine", "l2": "l2", "ip": "dot"}
 _SAMPLE = 100
@@ -167,7 +167,8 @@ class ChromaStore:
         del ids
         for first in range(0, len(left), size):
             part = left.slice(first, size).to_pylist()
-            rows = self._again(partial(self._page, part, columns))
+            page = self._page if columns else self._ids_of
+            rows = self._again(partial(page, part, columns))
             if len(rows):
                 yield rows
 
@@ -177,6 +178,10 @@ class ChromaStore:
 
     def _page(self, ids: Sequence[str], columns: Sequence[str]) -> pa.RecordBatch:
         return self._batch(self._at.main, ids, columns)
+
+    def _ids_of(self, ids: Sequence[str], _: Sequence[str]) -> pa.RecordBatch:
+        there = self._at.main.present(ids)
+        return ids_alone(self.id, pa.array([key for key in ids if key in there], pa.string()))
 
     def add_columns(self, columns: Sequence[Column]) -> None:
         added = self._state.columns()

@@ -190,11 +190,17 @@ class Collection:
             more["consistency_level"] = level
         if partition is not None:
             more["partition_names"] = [partition]
-        return list(
-            self.database.call(
-                "query", self.name, filter=expression, output_fields=list(fields), **more
-            )
+        found = self.database.call(
+            "query", self.name, filter=expression, output_fields=list(fields), **more
         )
+        rows: list[dict[str, Any]] = [dict(row) for row in found]
+        for name, field in self.shape.fields.items():
+            if field.kind == "FLOAT_VECTOR":
+                for row in rows:
+                    if row.get(name) is not None:
+                        # Once for all that look at it.
+                        row[name] = np.asarray(row[name], np.float32)
+        return [*rows]
 
     def _piece(self, fields: Sequence[str]) -> int:
         """How many rows are asked for, or sent, at once."""

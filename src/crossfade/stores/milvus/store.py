@@ -69,7 +69,7 @@ from crossfade.stores.milvus.schema import (
 )
 from crossfade.stores.milvus.state import home_of, named, state_of
 from crossfade.stores.names import check_name
-from crossfade.stores.rows import matrix
+from crossfade.stores.rows import ids_alone, matrix
 
 _SAMPLE = 100
 # Ids that are there twice.
@@ -198,6 +198,13 @@ class MilvusStore:
                     yield found
             return
         key = after
+        while not columns:
+            base = self.view().base
+            page = next(base.pages([self.id], after=key, size=size), [])
+            if not page:
+                return
+            yield ids_alone(self.id, self._ids(base.shape, page))
+            key = page[-1][self.id]
         while True:
             view = self.view()
             rows: list[Row] = []
@@ -628,7 +635,7 @@ class MilvusStore:
             values = {
                 name: _listed(added_value(marks.get(key), view.added[name]))
                 if name in view.added
-                else rows[key].get(name)
+                else _listed(rows[key].get(name))
                 for name in columns
             }
             out.append(Hit(key, -score if self.distance == "l2" else score, values))

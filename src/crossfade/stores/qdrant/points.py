@@ -15,6 +15,8 @@ from crossfade.stores.qdrant.rows import UNNAMED, point_id, vector_of
 
 # A request of a server may have 32 MB: this many vectors of 4,096 numbers fit.
 PIECE = 256
+# Ids alone are short.
+_IDS = 10_000
 _TRIES = 5
 MARK = f"{PREFIX}mark"
 Written = tuple[dict[str, Any], dict[str, Any]]
@@ -48,21 +50,33 @@ class Points:
             )
         return bool(found)
 
-    def after(self, key: Id | None, size: int, kept: Any = None) -> list[Any]:
-        """The next points in order of id, at most `size`; those that meet the condition `kept`."""
+    def after(
+        self,
+        key: Id | None,
+        size: int,
+        kept: Any = None,
+        *,
+        vectors: bool | list[str] = True,
+        whole: bool = True,
+    ) -> list[Any]:
+        """The next points in order of id, at most `size`; those that meet the condition `kept`.
+
+        `vectors` are the names of those that are read; without `whole` there are ids alone.
+        """
+        piece = PIECE if whole else _IDS
         only = None if kept is None else self.models.Filter(must=[kept])
         out: list[Any] = []
         while len(out) < size:
             # A scroll begins at its offset: that point was seen before, if it is still there.
-            limit = min(PIECE, size - len(out)) + 1
+            limit = min(piece, size - len(out)) + 1
             with translate_errors(self.name):
                 page, _ = self.client.scroll(
                     self.collection,
                     only,
                     limit=limit,
                     offset=key,
-                    with_payload=True,
-                    with_vectors=True,
+                    with_payload=whole,
+                    with_vectors=vectors if whole else False,
                 )
             fresh = [record for record in page if record.id != key][: limit - 1]
             if not fresh:
@@ -78,8 +92,8 @@ class Points:
             yield page
             key = page[-1].id
 
-    def given(self, ids: Sequence[Id]) -> list[Any]:
-        """The points of these ids that are there, in the order given."""
+    def given(self, ids: Sequence[Id], vectors: bool | list[str] = True) -> list[Any]:
+        """The points of these ids that are there, in the order given, with these vectors."""
         known = [key for key in map(point_id, ids) if key is not None]
         found: dict[Id, Any] = {}
         for first in range(0, len(known), PIECE):
@@ -88,7 +102,7 @@ class Points:
                     self.collection,
                     known[first : first + PIECE],
                     with_payload=True,
-                    with_vectors=True,
+                    with_vectors=vectors,
                 )
             found.update({record.id: record for record in some})
         return [found[key] for key in known if key in found]
@@ -181,7 +195,7 @@ class Points:
                 return len(left)
             except StoreError:
                 # A point that was deleted meanwhile fails the whole call.
-                there = {record.id for record in self.given(list(left))}
+                there = {record.id for record in self.given(list(left), vectors=False)}
                 if there == set(left):
                     raise
                 left = {key: value for key, value in left.items() if key in there}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from crossfade.errors import BadInput
 from crossfade.sketch import row_hashes
-from crossfade.stores.contract import Column, Id, Where
+from crossfade.stores.contract import Id, Where
 from crossfade.stores.names import PREFIX, Range, check_name, check_where
 
 UNNAMED = ""
@@ -70,39 +71,53 @@ def values_of(records: Sequence[Any], name: str, kind: pa.DataType | None, where
         ) from None
 
 
-def vectors_of(records: Sequence[Any], name: str, dim: int, *, unit: bool) -> pa.Array:
-    """One vector field as lists of `dim` float32, at length one if so wanted.
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """One vector of points as (points, dim), zeros where a point has none."""
 
-    Under cosine a server keeps them so; local mode does too, but only from the first search on.
+    rows: NDArray[np.float64]
+    there: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, records: Sequence[Any], name: str, dim: int) -> Numbers:
+        found = [vector_of(record, name) for record in records]
+        whole = [one for one in found if one is not None and len(one) == dim]
+        there = np.array([one is not None and len(one) == dim for one in found], bool)
+        rows = np.zeros((len(found), dim))
+        if whole:
+            rows[there] = whole
+        return cls(rows, there)
+
+    def column(self, *, unit: bool) -> pa.Array:
+        """As lists of float32, at length one if so wanted: under cosine a server keeps them so;
+        local mode does too, but only from the first search on."""
+        rows = _scaled(self.rows) if unit else self.rows
+        return pa.FixedSizeListArray.from_arrays(
+            pa.array(rows.astype(np.float32).reshape(-1)),
+            self.rows.shape[1],
+            mask=pa.array(~self.there),
+        )
+
+
+def _scaled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """At length one; zeros stay zeros.
+
+    >>> _scaled(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
     """
-    found = [vector_of(record, name) for record in records]
-    if unit:
-        found = [None if vector is None else _scaled(vector) for vector in found]
-    return pa.array(found, Column("vector", "vector", dim).arrow)
+    lengths = np.sqrt(np.vecdot(rows, rows))
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0)[:, None])
 
 
-def _scaled(vector: Sequence[float]) -> list[float]:
-    """At length one; zero stays zero.
-
-    >>> _scaled([3.0, 4.0])
-    [0.6, 0.8]
-    """
-    length = math.sqrt(sum(x * x for x in vector))
-    return [x / length for x in vector] if length > 0 else list(vector)
-
-
-def tokens(records: Sequence[Any], vector: str, dim: int) -> pa.Array:
+def tokens(records: Sequence[Any], old: Numbers) -> pa.Array:
     """63 bits of a point's old vector and of the application's payload."""
-    rows = np.zeros((len(records), dim), np.float32)
     payloads = np.zeros(len(records), np.uint64)
-    for at, record in enumerate(records):
-        found = vector_of(record, vector)
-        if found is not None and len(found) == dim:
-            rows[at] = found
+    for at, (record, there) in enumerate(zip(records, old.there.tolist(), strict=True)):
         own = {k: v for k, v in (record.payload or {}).items() if not k.startswith(PREFIX)}
-        text = json.dumps([found is None, own], sort_keys=True).encode()
+        text = json.dumps([not there, own], sort_keys=True).encode()
         payloads[at] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
-    return pa.array(((row_hashes(rows) ^ payloads) >> np.uint64(1)).astype(np.int64))
+    hashed = row_hashes(old.rows.astype(np.float32))
+    return pa.array(((hashed ^ payloads) >> np.uint64(1)).astype(np.int64))
 
 
 def condition(where: Where | None, has: Callable[[str], bool], models: Any) -> list[Any]:

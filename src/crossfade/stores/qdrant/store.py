@@ -48,13 +48,13 @@ from crossfade.stores.qdrant.client import Database, connect, translate_errors
 from crossfade.stores.qdrant.points import PIECE, Points
 from crossfade.stores.qdrant.rows import (
     UNNAMED,
+    Numbers,
     check_collection,
     condition,
     point_id,
     tokens,
     values_of,
     vector_of,
-    vectors_of,
 )
 from crossfade.stores.qdrant.schema import (
     params_of,
@@ -64,7 +64,7 @@ from crossfade.stores.qdrant.schema import (
     the_vector,
 )
 from crossfade.stores.qdrant.state import State, named
-from crossfade.stores.rows import matrix
+from crossfade.stores.rows import ids_alone, matrix
 
 _PROMOTING = "promoting"
 # `begun` when points lose their old vectors to us, and not to the application alone; then `gone`.
@@ -159,17 +159,25 @@ class QdrantStore:
         key = None if after is None else point_id(after)
         kind: type | None = None
         kept = None if missing is None else self._missing(missing)
-        while records := self._points.after(key, size, kept):
+        while True:
+            vectors = self._points.vectors()
+            read, whole = self._vectors_read(columns, vectors), bool(columns)
+            records = self._points.after(key, size, kept, vectors=read, whole=whole)
+            if not records:
+                return
             kind = kind or type(records[0].id)
             if any(type(record.id) is not kind for record in records):
                 raise BadInput(
                     "has integers and UUIDs as ids", where=self.name, step="use one of the two"
                 )
-            yield self._batch(records, columns)
+            ids = pa.array([record.id for record in records])
+            yield self._batch(records, columns, vectors) if whole else ids_alone(self.id, ids)
             key = records[-1].id
 
     def read(self, ids: Sequence[Id], columns: Sequence[str]) -> pa.RecordBatch:
-        return self._batch(self._points.given(ids), columns)
+        vectors = self._points.vectors()
+        records = self._points.given(ids, self._vectors_read(columns, vectors))
+        return self._batch(records, columns, vectors)
 
     def add_columns(self, columns: Sequence[Column]) -> None:
         added = self._state.columns()
@@ -472,6 +480,14 @@ class QdrantStore:
         """Qdrant's own name of a vector."""
         return self._real if column == self.vector else column
 
+    def _vectors_read(self, columns: Sequence[str], vectors: Mapping[str, Any]) -> bool | list[str]:
+        """What is read of a point's vectors: the old one, of which its token is made, and those
+        that are asked for."""
+        if self._real == UNNAMED:
+            return True
+        wanted = {self._real, *map(self._called, columns)}
+        return [name for name in vectors if name in wanted]
+
     def _written(self, record: Any, added: Mapping[str, Column]) -> Any:
         """A point without its added vector if it has no bookkeeping: it was not written whole."""
         fields = [name for name, column in added.items() if column.kind != "vector"]
@@ -479,10 +495,13 @@ class QdrantStore:
             return record
         return record.model_copy(update={"vector": {}})
 
-    def _batch(self, records: Sequence[Any], columns: Sequence[str]) -> pa.RecordBatch:
+    def _batch(
+        self, records: Sequence[Any], columns: Sequence[str], vectors: Mapping[str, Any]
+    ) -> pa.RecordBatch:
         """Points as the contract wants them: (id, *columns, TOKEN)."""
-        vectors, added = self._points.vectors(), self._state.columns()
+        added = self._state.columns()
         out: dict[str, Any] = {self.id: pa.array([record.id for record in records])}
+        old = Numbers.of(records, self._real, int(params_of(vectors, self._real).size))
         for name in columns:
             if name == self.vector or name in vectors:
                 real = self._called(name)
@@ -493,11 +512,12 @@ class QdrantStore:
                         step="try again when `finish` is done",
                     )
                 shown = [self._written(r, added) for r in records] if name in added else records
-                out[name] = vectors_of(
-                    shown, real, int(vectors[real].size), unit=self.distance == "cosine"
-                )
+                found = old
+                if name != self.vector:
+                    found = Numbers.of(shown, real, int(vectors[real].size))
+                out[name] = found.column(unit=self.distance == "cosine")
             elif name != self.id:
                 kind = added[name].arrow if name in added else None
                 out[name] = values_of(records, name, kind, self.name)
-        out[TOKEN] = tokens(records, self._real, int(params_of(vectors, self._real).size))
+        out[TOKEN] = tokens(records, old)
         return pa.RecordBatch.from_pydict(out)

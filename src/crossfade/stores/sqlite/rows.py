@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from crossfade.errors import BadInput
 from crossfade.files.arrow import to_arrow
+from crossfade.sketch import bit_hashes
 from crossfade.stores.contract import TOKEN, Id, Where
 from crossfade.stores.names import Range, check_where
 from crossfade.stores.sqlite.connection import Connection
@@ -119,7 +120,8 @@ class Seen:
         """What the rows that are there hash to, by id."""
         asked = self._select([self.schema.id], f"WHERE {self.id} = ?", joined=[])
         rows = self.connection.executemany(asked, [(key,) for key in ids]).fetchall()
-        return dict(zip((row[0] for row in rows), _hashes(rows).tolist(), strict=True))
+        hashed = _hashes(rows, self._vector_at).tolist()
+        return dict(zip((row[0] for row in rows), hashed, strict=True))
 
     def there(self, ids: Sequence[Id]) -> set[Id]:
         """Those of these ids that have a row."""
@@ -144,6 +146,12 @@ class Seen:
             return []
         stored = [name for name in own if name in self.schema.stored]
         return stored + [name for name in own if name in columns and name not in stored]
+
+    @property
+    def _vector_at(self) -> int | None:
+        """Where the old vector stands among what a row's hash is made of."""
+        own = [n for n in self.schema.names if n != self.schema.id and n in self.schema.stored]
+        return 1 + own.index(self.schema.vector) if self.schema.vector in own else None
 
     def _batch(self, rows: list[tuple[Any, ...]], columns: Sequence[str]) -> pa.RecordBatch:
         own = [name for name in self.schema.names if name != self.schema.id]
@@ -233,7 +241,9 @@ class Seen:
         # Rows that are read for their ids alone are not read whole: their tokens fit no row.
         if width > 1:
             whole = not rows or len(rows[0]) == width
-            marks["hash"] = _hashes(rows if whole else [row[:width] for row in rows])
+            marks["hash"] = _hashes(
+                rows if whole else [row[:width] for row in rows], self._vector_at
+            )
             marks["moment"] = self.moment
         data = pa.py_buffer(marks)
         return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(rows), [None, data])
@@ -241,7 +251,9 @@ class Seen:
 
 def split_tokens(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Hashes and moments of a column of tokens."""
-    found = np.frombuffer(b"".join(column.to_pylist()), MARKS)
+    found = np.frombuffer(
+        column.buffers()[1], MARKS, count=len(column), offset=column.offset * MARKS.itemsize
+    )
     return found["hash"], found["moment"]
 
 
@@ -278,7 +290,22 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _hashes(rows: Sequence[tuple[Any, ...]]) -> NDArray[np.int64]:
-    """63 bits of what stands in each row, never all of them zero."""
-    each = (hashlib.blake2b(marshal.dumps(row, 2), digest_size=8).digest() for row in rows)
-    return (np.frombuffer(b"".join(each), "<i8") & np.int64((1 << 63) - 1)) | np.int64(1)
+def _hashes(rows: Sequence[tuple[Any, ...]], vector: int | None) -> NDArray[np.int64]:
+    """63 bits of what stands in each row, never all of them zero; `vector` is the place of a BLOB
+    of numbers, which all rows together are quicker with."""
+    out = np.zeros(len(rows), np.uint64)
+    others = rows
+    if vector is not None:
+        found = [row[vector] for row in rows]
+        sizes = [len(blob) if type(blob) is bytes and not len(blob) % 4 else 0 for blob in found]
+        for size in set(sizes) - {0}:
+            some = [at for at, one in enumerate(sizes) if one == size]
+            words = np.frombuffer(b"".join([found[at] for at in some]), "<u4")
+            out[some] = bit_hashes(words.reshape(len(some), -1))
+        others = [
+            (*row[:vector], size, *row[vector + 1 :]) if size else row
+            for row, size in zip(rows, sizes, strict=True)
+        ]
+    each = (hashlib.blake2b(marshal.dumps(row, 2), digest_size=8).digest() for row in others)
+    out ^= np.frombuffer(b"".join(each), "<u8")
+    return (out >> np.uint64(1)).astype(np.int64) | np.int64(1)
