@@ -114,7 +114,9 @@ def _products(
     """Of the directions alone: float32 is exact enough for them, whatever the lengths are."""
     weights = np.random.default_rng(20252).normal(size=(count, x.shape[1])).astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        found = x @ weights.T / np.sqrt(squares)[:, None] * np.float32(scale)
+        # Row by row: a product of so few columns is not worth BLAS's threads, which spin after it.
+        products = np.stack([np.vecdot(x, one) for one in weights], axis=1)
+        found = products / np.sqrt(squares)[:, None] * np.float32(scale)
         whole = np.rint(np.nan_to_num(found, posinf=0.0, neginf=0.0))
     return np.asarray(whole, np.int64)
 

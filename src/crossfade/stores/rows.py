@@ -32,7 +32,7 @@ def matrix(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float32]:
     if not column.null_count and dim:
         # As it lies there, where it is of float32.
         found = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
-        return found.astype(np.float32, copy=False)
+        return np.asarray(found, np.float32)
     out = np.zeros((len(column), dim), np.float32)
     there = column.is_valid().to_numpy(zero_copy_only=False)
     # flatten() leaves null rows out, whatever lies in their place.
