@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -124,3 +125,28 @@ def test_a_look_is_taken_when_something_has_happened_and_not_at_every_search(
             break
         time.sleep(0.01)
     assert late.any()
+
+
+@pytest.mark.parametrize("seen", ["a look before", "rows that were all old"])
+def test_a_look_that_takes_long_holds_up_no_search(lifted, monkeypatch, seen):
+    late = LateRows(lifted.store, 0.01)
+    if seen == "a look before":
+        assert not late.any()
+    else:
+        late.not_yet()
+    time.sleep(0.02)
+    real, go_on = lifted.store.stream, threading.Event()
+
+    def stream(*arguments, **named):
+        go_on.wait(30)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(lifted.store, "stream", stream)
+    monkeypatch.setattr(lifted.store, "activity", lambda: None)
+    assert not late.any()
+    under_way = late._busy.locked()
+    go_on.set()
+    assert under_way
+    # Before the store is closed under its hands.
+    with late._busy:
+        pass

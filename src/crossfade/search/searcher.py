@@ -149,6 +149,8 @@ class Searcher:
         if journal.finishing:
             return self._while_finishing(query, way, journal, kept)
         lifted = journal.lifted
+        if not lifted:
+            self._late.not_yet()
         if way == "both":
             return self._both(query, journal, lifted, kept)
         if way == "blend":
@@ -374,7 +376,8 @@ class LateRows:
     """Whether there are rows that came and are not lifted, as far as a searcher knows.
 
     It looks when the store says that something has happened, and now and then anyway, for what a
-    store says may be late. A look that takes long is left to a thread beside the searches.
+    store says may be late; in a thread beside the searches, which wait for it for a moment, and not
+    at all where it has taken longer.
     """
 
     def __init__(self, store: Store, refresh: float) -> None:
@@ -394,11 +397,17 @@ class LateRows:
         first = self._looked < 0
         due = time.monotonic() - self._asked >= self.refresh / 2
         if due and self._busy.acquire(blocking=first):
-            if self._took < _SHORT:
-                self._look()
-            else:
-                threading.Thread(target=self._look, daemon=True).start()
+            looking = threading.Thread(target=self._look, daemon=True)
+            looking.start()
+            if first or self._took < _SHORT:
+                # Who trusts nothing that he last saw waits for as long as it takes.
+                looking.join(_SHORT if self.refresh > 0 and not first else None)
         return self._known
+
+    def not_yet(self) -> None:
+        """All rows are old still: whoever lifts the last of them looks for late ones himself, so
+        that the first search after that need not wait for a look of its own."""
+        self._looked = max(self._looked, 0.0)
 
     def _look(self) -> None:
         try:
