@@ -376,8 +376,8 @@ class LateRows:
     """Whether there are rows that came and are not lifted, as far as a searcher knows.
 
     It looks when the store says that something has happened, and now and then anyway, for what a
-    store says may be late; in a thread beside the searches, which wait for it for a moment, and not
-    at all where it has taken longer.
+    store says may be late. The first look is the caller's own; later ones are in a thread beside
+    the searches, which wait for it for a moment, and not at all where it has taken longer.
     """
 
     def __init__(self, store: Store, refresh: float) -> None:
@@ -393,15 +393,18 @@ class LateRows:
         if self._owner != os.getpid():
             # The thread that looked stayed with the parent.
             self._owner, self._busy = os.getpid(), threading.Lock()
-        # Whoever asks first waits for an answer; later ones go by the last.
-        first = self._looked < 0
+        # Whoever asks first, or trusts nothing that he last saw, looks himself, for as long as it
+        # takes; later ones go by the last look.
+        alone = self._looked < 0 or self.refresh <= 0
         due = time.monotonic() - self._asked >= self.refresh / 2
-        if due and self._busy.acquire(blocking=first):
-            looking = threading.Thread(target=self._look, daemon=True)
-            looking.start()
-            if first or self._took < _SHORT:
-                # Who trusts nothing that he last saw waits for as long as it takes.
-                looking.join(_SHORT if self.refresh > 0 and not first else None)
+        if due and self._busy.acquire(blocking=alone):
+            if alone:
+                self._look()
+            else:
+                looking = threading.Thread(target=self._look, daemon=True)
+                looking.start()
+                if self._took < _SHORT:
+                    looking.join(_SHORT)
         return self._known
 
     def not_yet(self) -> None:

@@ -76,6 +76,12 @@ _TRIES = 20
 _UNDER_WAY = 0.3
 _NAMED = 10
 _COMPARED = 1 << 20
+# Ids that are in memory at a time to be put in order, and how many tell where they are cut.
+_SORTED, _SAMPLED = 1 << 23, 10_000
+
+
+def _all_of(*conditions: str | None) -> str | None:
+    return " AND ".join(one for one in conditions if one is not None) or None
 
 
 def ledger_of(path: Path) -> Ledger | None:
@@ -156,16 +162,15 @@ class LanceStore:
     ) -> Iterator[pa.RecordBatch]:
         dataset = self._now()
         nothing = None if missing is None else self._missing(dataset, missing)
-        ids = self._sorted_ids(dataset, nothing)
-        if after is not None:
-            ids = ids.filter(pc.greater(ids, pa.scalar(after, ids.type)))
-        for first in range(0, len(ids), size):
-            last = min(first + size, len(ids)) - 1
-            low, high = literal(ids[first].as_py()), literal(ids[last].as_py())
-            between = f"{quoted(self.id)} >= {low} AND {quoted(self.id)} <= {high}"
-            table = self._read(between if nothing is None else f"{between} AND {nothing}", columns)
-            if len(table):
-                yield one_batch(table.take(pc.sort_indices(table[self.id])))
+        later = None if after is None else f"{quoted(self.id)} > {literal(after)}"
+        for ids in self._ids_in_order(dataset, _all_of(nothing, later)):
+            for first in range(0, len(ids), size):
+                last = min(first + size, len(ids)) - 1
+                low, high = literal(ids[first].as_py()), literal(ids[last].as_py())
+                between = f"{quoted(self.id)} >= {low} AND {quoted(self.id)} <= {high}"
+                table = self._read(_all_of(between, nothing) or between, columns)
+                if len(table):
+                    yield one_batch(table.take(pc.sort_indices(table[self.id])))
 
     def read(self, ids: Sequence[Id], columns: Sequence[str]) -> pa.RecordBatch:
         wanted = ", ".join(literal(key) for key in ids) if ids else "NULL"
@@ -388,25 +393,46 @@ class LanceStore:
         return self.version()
 
     def duplicates(self) -> list[Id]:
-        ids, twice = self._sorted_ids(self._now()), set[Id]()
-        # A piece at a time, and those that are equal side by side: counting takes ten times the
-        # memory of the ids themselves.
-        for first in range(0, len(ids), _COMPARED):
-            some = ids.slice(first, _COMPARED + 1)
-            same = pc.equal(some.slice(1), some.slice(0, len(some) - 1))
-            twice.update(some.slice(1).filter(same).to_pylist())
-            if len(twice) >= _NAMED:
-                break
-        return sorted(twice)[:_NAMED]
+        twice = set[Id]()
+        for ids in self._ids_in_order(self._now()):
+            # A piece at a time, and those that are equal side by side: counting takes ten times
+            # the memory of the ids themselves.
+            for first in range(0, len(ids), _COMPARED):
+                some = ids.slice(first, _COMPARED + 1)
+                same = pc.equal(some.slice(1), some.slice(0, len(some) - 1))
+                twice.update(some.slice(1).filter(same).to_pylist())
+                if len(twice) >= _NAMED:
+                    return sorted(twice)[:_NAMED]
+        return sorted(twice)
 
-    def _sorted_ids(self, dataset: Any, kept: str | None = None) -> pa.Array:
-        """The ids of all rows, or of those that are kept, in order."""
+    def _ids_in_order(self, dataset: Any, kept: str | None = None) -> Iterator[pa.Array]:
+        """The ids of all rows, or of those that are kept, in order: a range of them at a time, so
+        that a hundred million take no more memory than a few."""
+        name, cuts = quoted(self.id), self._cuts(dataset)
+        for low, high in zip([None, *cuts], [*cuts, None], strict=True):
+            above = None if low is None else f"{name} >= {low}"
+            below = None if high is None else f"{name} < {high}"
+            yield self._sorted_ids(dataset, _all_of(above, below, kept))
+
+    def _cuts(self, dataset: Any) -> list[str]:
+        """Where the ids are cut into ranges of about as many rows, by a sample of them."""
+        with translate_errors(self.name):
+            ranges = math.ceil((rows := dataset.count_rows()) / _SORTED)
+            if ranges < 2:
+                return []
+            some = np.linspace(0, rows - 1, _SAMPLED).astype(np.int64)
+            sample = dataset.take(some.tolist(), columns=[self.id])[self.id].drop_null()
+        sample = sample.take(pc.sort_indices(sample))
+        places = (len(sample) * i // ranges for i in range(1, ranges))
+        return [literal(sample[at].as_py()) for at in places]
+
+    def _sorted_ids(self, dataset: Any, kept: str | None) -> pa.Array:
         with translate_errors(self.name):
             found = dataset.to_table(columns=[self.id], filter=kept)[self.id]
         if not pa.types.is_integer(found.type) or found.null_count:
             ids = found.combine_chunks()
             return ids.take(pc.sort_indices(ids))
-        # In place: of a hundred million, every copy is a gigabyte.
+        # In place: every copy of them counts.
         numbers = found.to_numpy()
         if not numbers.flags.writeable:
             numbers = numbers.copy()
