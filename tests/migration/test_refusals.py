@@ -52,7 +52,7 @@ def test_start_refuses_another_dimension(app, upgrade_folder):
 def test_verify_finds_a_vector_that_was_tampered_with(world, lifted):
     store = lifted.store
     rows = store.read([33], list(store.describe().added))
-    vector = matrix(rows[VECTOR])
+    vector = matrix(rows[VECTOR]).copy()
     vector[0, 0] += 0.25
     from crossfade.files.arrow import to_arrow
 
