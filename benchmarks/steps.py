@@ -282,7 +282,9 @@ def application(setting: Setting, old: np.ndarray, rows: int, stop: Any, long: A
     from crossfade.search import Searcher
 
     url, name = setting.address.rsplit("#", 1)
-    events: list[Event] = []
+    # Tuples, for these are many, and no garbage collection has to go through them, which would
+    # hold up every thread.
+    events: list[tuple[str, float, float, str, str]] = []
 
     def thread(what: str, pause: float, make: Callable[[Any], Callable[[], None]]) -> None:
         with psycopg.connect(url, autocommit=True) as connection:
@@ -295,7 +297,7 @@ def application(setting: Setting, old: np.ndarray, rows: int, stop: Any, long: A
                     state = getattr(problem, "sqlstate", None)
                     error = f"{type(problem).__name__} {state or problem}"
                 took = time.monotonic() - begin
-                events.append(Event(what, begin, took, error, make.__name__))
+                events.append((what, begin, took, error, make.__name__))
                 time.sleep(pause)
 
     def searching(_: Any) -> Callable[[], None]:
@@ -386,7 +388,7 @@ def measure_traffic(
                 long.set()
             done[name] = step(name)
         stop.set()
-        events: list[Event] = found.get()
+        events = [Event(*one) for one in found.get()]
         process.join()
     last = done["finish"]
     # The longest is the switch; the others add a column and settle constraints.
