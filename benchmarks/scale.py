@@ -5,7 +5,8 @@
 A Lance table of float16 rows of 256 dimensions is made for each size, and removed after it. `apply`
 maps it into another table, `forward` adds the shared column (float32) to it; each by this process
 and by a Ray of this machine's processors, in a process of its own. A size that the disk has no room
-for is left out, and said so.
+for is left out, and said so. What the disk takes is told apart: before each task the table's bytes
+are read and as many written, and flushed, as the task writes, with nothing done to them.
 
 What a run of Ray costs before its first row is told apart: the same on a thousand rows. What a
 fragment costs whoever commits it: a table of sixty-four small ones. From the constants, by least
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -36,6 +38,7 @@ DIM = 256
 SIZES = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
 FRAGMENT = 500_000
 _BATCH = 50_000
+_BLOCK = 8 << 20
 # Bytes of a row: as it is, mapped, and lifted with its bookkeeping.
 _OLD, _MAPPED, _LIFTED = 2 * DIM + 8, 2 * DIM + 8, 4 * DIM + 80
 TASKS, ENGINES = ("apply", "forward"), ("local", "ray")
@@ -59,7 +62,7 @@ def main(arguments: list[str]) -> None:
         upgrade = fitted(folder)
         fixed = constants(folder, upgrade, chosen.task, chosen.engine)
         print("| rows | task | engine | s | µs a row | rows/s | start s | peak MB |")
-        print("|---" * 8 + "|")
+        print("|---" * 8 + "|", flush=True)
         found: dict[tuple[str, str], list[tuple[int, float]]] = {}
         for rows in chosen.rows:
             measured = measure(folder, upgrade, rows, chosen.task, chosen.engine, fixed)
@@ -90,6 +93,9 @@ def measure(
             needed = rows * more[task] / 1e9
             print(f"| {rows:,} | {task} | no room: {needed:.0f} GB of {room / 1e9:.0f} |")
             continue
+        bare = copied(table, rows * more[task])
+        print(f"| {rows:,} | {task} | nothing done | {bare:.1f} | {bare / rows * 1e6:.2f} "
+              f"| {rows / bare:,.0f} | | |", flush=True)  # fmt: skip
         for engine in engines:
             told = in_process(task, engine, table, upgrade)
             before = fixed[task, engine]["before"]
@@ -105,6 +111,27 @@ def measure(
             )
     shutil.rmtree(table)
     return out
+
+
+def copied(table: Path, size: int) -> float:
+    """Seconds to read a table's files and to write `size` bytes beside it, down to the disk."""
+    begin = time.perf_counter()
+    target, left = table.with_name("bare"), size
+    paths = sorted(table.rglob("*.lance"))
+    # What is lifted is written in twice the width.
+    times = -(-size // sum(path.stat().st_size for path in paths))
+    with target.open("wb") as out:
+        for path in paths:
+            with path.open("rb") as file:
+                while block := file.read(_BLOCK):
+                    for _ in range(times):
+                        out.write(block[:left])
+                        left -= min(left, len(block))
+        out.flush()
+        os.fsync(out.fileno())
+    seconds = time.perf_counter() - begin
+    target.unlink()
+    return seconds
 
 
 def constants(
