@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, TypeVar
 
@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 T = TypeVar("T")
+U = TypeVar("U")
 _ALONE = 1 << 18
+_KEPT = 32
 
 
 def cores() -> int:
@@ -68,6 +70,21 @@ def product_alone(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
+def at_once(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
+    """What both give; the second is done by a thread that is kept, for to start one takes as long
+    as many a search. Neither goes on when this is over, whatever becomes of the other.
+
+    >>> at_once(lambda: 1, lambda: 2)
+    (1, 2)
+    """
+    coming = _kept().submit(second)
+    try:
+        done = first()
+    finally:
+        wait([coming])
+    return done, coming.result()
+
+
 def ahead(items: Iterator[T]) -> Iterator[T]:
     """The same items, each fetched while the one before it is worked on.
 
@@ -80,6 +97,16 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
         while (item := coming.result()) is not end:
             coming = pool.submit(next, items, end)
             yield item  # type: ignore[misc]
+
+
+@cache
+def _kept() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_KEPT, "crossfade")
+
+
+# A child has no threads of its parent's.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_kept.cache_clear)
 
 
 @cache

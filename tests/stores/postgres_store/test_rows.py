@@ -96,9 +96,24 @@ def test_activity_is_another_one_when_rows_come_change_or_go(table, store):
     after(lambda: table.insert([900], vectors(1)))
     after(lambda: table.change(900, vectors(1)[0]))
     after(lambda: table.run("DELETE FROM items WHERE id = 900"))
+    # Which row is the last is told at once, the counts follow.
+    while store.activity() != f"{ROWS + 1}/1/1/{ROWS - 1}":
+        time.sleep(0.05)
     assert store.activity() == store.activity()
     assert store.version() is None
     assert store.duplicates() == []
+
+
+def test_a_row_of_a_session_that_goes_on_is_noticed_before_the_server_counts_it(table, store):
+    """What a session does within a second of its last count is counted up to ten seconds later."""
+    with psycopg.connect(table.url, autocommit=True) as application:
+        before = store.activity()
+        for key in (900, 901, 902):
+            text = np.array2string(vectors(1)[0], separator=",", max_line_width=10**6)
+            application.execute("INSERT INTO items (id, vector) VALUES (%s, %s)", [key, text])
+            now = store.activity()
+            assert now != before
+            before = now
 
 
 def test_activity_is_unknown_where_nothing_is_counted(table):

@@ -11,11 +11,16 @@ import pytest
 from tests.stores.postgres_store.table import ADDED, Table, lift, vectors
 
 from crossfade.errors import StoreError
+from crossfade.stores import open_store
 
 # Of other stores that the same process has tested: nobody uses them in the child.
 FORK = "ignore:lance is not fork-safe"
 
 ROWS, THREADS = 4000, 16
+COUNT = (
+    "SELECT count(*) FROM pg_stat_activity "
+    "WHERE application_name = 'crossfade' AND datname = current_database()"
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +40,43 @@ def answers(store, queries, asked) -> list:
     return found
 
 
+def both(store, queries, asked) -> list:
+    found = []
+    for i in asked:
+        told = store.search_both(
+            queries[i], queries[i + 1], None, column="", state="", k=20, columns=["kind"]
+        )
+        found.append([(hit.id, hit.values["kind"]) for hit in told.hits])
+    return found
+
+
+def test_both_models_in_many_threads_take_no_more_connections_than_searches_do(table):
+    store, queries = table.open(), vectors(41, seed=6)
+    alone = both(store, queries, range(40))
+    with ThreadPoolExecutor(THREADS) as threads:
+        together = list(threads.map(lambda i: both(store, queries, [i])[0], [*range(40)] * 4))
+    assert together == alone * 4
+    assert table.run(COUNT)[0][0] <= 8
+    store.close()
+
+
+def test_where_the_server_has_one_connection_left_one_search_follows_the_other(table):
+    store, queries = table.open(), vectors(41, seed=6)
+    wanted = both(store, queries, range(3))
+    store.close()
+    table.run("CREATE ROLE modest LOGIN CONNECTION LIMIT 1")
+    table.run("GRANT SELECT ON ALL TABLES IN SCHEMA public TO modest")
+    try:
+        modest = open_store(table.address.replace("postgres:@", "modest:@"))
+        assert both(modest, queries, range(3)) == wanted
+        count = COUNT + " AND usename = 'modest'"
+        assert table.run(count)[0][0] == 1
+        modest.close()
+    finally:
+        table.run("DROP OWNED BY modest")
+        table.run("DROP ROLE modest")
+
+
 def test_sixteen_threads_get_what_one_gets(table):
     store, queries = table.open(), vectors(40, seed=5)
     rng = np.random.default_rng(1)
@@ -50,14 +92,10 @@ def test_sixteen_threads_get_what_one_gets(table):
         together = list(threads.map(lambda each: answers(store, queries, each), asked))
     assert together == alone
     # There are never more connections than the pool's.
-    count = (
-        "SELECT count(*) FROM pg_stat_activity "
-        "WHERE application_name = 'crossfade' AND datname = current_database()"
-    )
-    assert table.run(count)[0][0] <= 8
+    assert table.run(COUNT)[0][0] <= 8
     store.close()
     # A server notices a little later that a connection has gone.
-    while table.run(count)[0][0]:
+    while table.run(COUNT)[0][0]:
         time.sleep(0.05)
 
 
@@ -131,6 +169,23 @@ def test_a_lock_that_was_lost_and_that_nobody_took_is_taken_again(table):
             pass
         other.close()
     store.put("migration", None)
+    store.close()
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "55P03"])
+def test_what_the_server_gave_up_for_another_is_done_again(table, state):
+    """Serialization failures, deadlocks, and locks that were not to be had in time."""
+    store, times = table.open(), 0
+
+    def work(connection):
+        nonlocal times
+        times += 1
+        if times < 3:
+            connection.execute(f"DO $$ BEGIN RAISE 'in the way' USING ERRCODE = '{state}'; END $$")
+        return connection.execute("SELECT 7").fetchone()[0]
+
+    assert store._pool.retry(work) == 7
+    assert times == 3
     store.close()
 
 

@@ -21,10 +21,17 @@ def _kept(where: Address, key: str) -> str | None:
     return value_at(where.at, where.table, key)
 
 
+def _tables(url: str) -> list[str]:
+    from crossfade.stores.postgres.catalog import tables_at
+
+    return tables_at(url)
+
+
 KIND = StoreKind(
     "pgvector",
     "postgresql://HOST/DATABASE#TABLE (pgvector)",
     _open,
     _kept,
     schemes=("postgresql", "postgres"),
+    tables=_tables,
 )

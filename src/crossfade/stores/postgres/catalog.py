@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from crossfade.distance import Distance
 from crossfade.errors import BadInput
+from crossfade.stores.address import MOST_LISTED, safe_name
 from crossfade.stores.names import PREFIX
+from crossfade.stores.postgres.connection import Pool
 from crossfade.stores.postgres.copy import Kind
 from crossfade.stores.postgres.statements import (
     ADDED_COLUMNS,
     COLUMNS,
+    TABLES_WITH_VECTORS,
     VECTOR_INDEXES,
     Statements,
 )
@@ -103,6 +108,23 @@ def read_catalog(
         indexed=tuple(sorted({n for n, _, _ in indexes} & types.keys())),
         probes=math.ceil(math.sqrt(max(lists, default=_LISTS))),
     )
+
+
+def tables_at(url: str) -> list[str]:
+    """Tables that have a vector column, each as an address names it: a few more than are told.
+
+    Those that are found without their schema come first, and are named without it.
+    """
+    pool = Pool(url, safe_name(url), patience=0)
+    try:
+        found = pool.execute(TABLES_WITH_VECTORS, [PREFIX, MOST_LISTED + 1])
+    finally:
+        pool.close()
+    return [".".join(_in_address(part) for part in row if part is not None) for row in found]
+
+
+def _in_address(name: str) -> str:
+    return re.sub(r"[%#@\x00-\x1f\x7f]", lambda found: quote(found[0], safe=""), name)
 
 
 def _dim(kind: str) -> int:

@@ -26,6 +26,7 @@ from crossfade.stores.postgres import statements
 from crossfade.stores.postgres.copy import encode_vector
 from crossfade.stores.postgres.driver import psycopg
 from crossfade.stores.postgres.statements import Statement
+from crossfade.threads import at_once
 
 # More operations at a time than this wait for each other: a server has a hundred connections.
 _MOST = 8
@@ -46,9 +47,12 @@ _SETTINGS = {
 # A role's limits are for its requests, not for the hours of a migration.
 _LIMITS = ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout")
 _BACKOFF = 0.1
+# Nothing is prepared for having been executed so often: what is, is told.
+_WHEN_TOLD = 1 << 31
 # A server that has never answered is more often a wrong address than one that comes back.
 _FIRST_PATIENCE = 5.0
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class _VectorDumper(psycopg.adapt.Dumper):
@@ -65,6 +69,8 @@ class Connection(psycopg.Connection[Any]):
 
     known: frozenset[str] = frozenset()
     era = 0
+    prepares = False
+    """Whether a statement that was prepared is there the next time."""
 
     def set(self, name: str, value: str | None) -> None:
         """Set something for the session, or back to the server's own with None.
@@ -78,12 +84,27 @@ class Connection(psycopg.Connection[Any]):
             done[name] = value
 
     def search(
-        self, statement: Statement, vectors: Sequence[NDArray[np.float32]], *, binary: bool = False
+        self,
+        statement: Statement,
+        vectors: Sequence[NDArray[np.float32]],
+        *,
+        binary: bool = False,
+        again: bool = False,
     ) -> psycopg.RawCursor[Any]:
         """Execute a statement in which vectors are $1, $2 and so on; what it gives comes as text
-        unless it may come as bytes, which the values of extensions then do."""
-        cursor = psycopg.RawCursor(self)
-        return cursor.execute(statement, list(vectors), binary=binary)
+        unless it may come as bytes, which the values of extensions then do.
+
+        One that is executed `again` and again is prepared, for to plan it takes as long as to
+        search. Not for use in transactions, which a plan that is out of date would end.
+        """
+        cursor, values = psycopg.RawCursor(self), list(vectors)
+        if again and self.prepares:
+            try:
+                return cursor.execute(statement, values, prepare=True, binary=binary)
+            except _UNPREPARED:
+                # Columns have changed their types, or someone in between has other sessions.
+                self.prepares = False
+        return cursor.execute(statement, values, prepare=False, binary=binary)
 
 
 class Pool:
@@ -170,6 +191,10 @@ class Pool:
         connection.execute(statements.set_known_options(_SETTINGS))
         found = connection.execute(statements.LIST_SETTINGS).fetchall()
         connection.known = frozenset(name for (name,) in found)
+        # A pooler in between gives a number of its own, and another session as it likes.
+        process = connection.execute(statements.WHOSE_PROCESS).fetchone()
+        if process == (connection.info.backend_pid,):
+            connection.prepares, connection.prepare_threshold = True, _WHEN_TOLD
         if self.claim is not None:
             with suppress(psycopg.Error):
                 connection.execute(statements.FLUSH_STEADILY)
@@ -209,13 +234,16 @@ class Pool:
             connection = self._ready(connection)
             yield connection
         finally:
-            with free:
-                # After a fork, this is another pool's.
-                if free is self._free:
-                    self._used -= 1
-                    self._free.notify()
-                    if connection is not None:
-                        self._take_back(connection)
+            self._return(connection, free)
+
+    def _return(self, connection: Connection | None, free: threading.Condition) -> None:
+        with free:
+            # After a fork, this is another pool's.
+            if free is self._free:
+                self._used -= 1
+                self._free.notify()
+                if connection is not None:
+                    self._take_back(connection)
 
     def _ready(self, connection: Connection | None) -> Connection:
         if connection is None or connection.closed:
@@ -241,6 +269,35 @@ class Pool:
             self._idle.append(connection)
         else:
             self.discard(connection)
+
+    def side_by_side(
+        self, connection: Connection, work: Callable[[Connection, T], U], tasks: Sequence[T]
+    ) -> list[U]:
+        """Two tasks at a time, the second over a connection of its own, and so of another moment;
+        one after the other where all are in use, or the server has none left."""
+        first, second = tasks
+        with self._spare() as other:
+            if other is None:
+                return [work(connection, first), work(connection, second)]
+            return [*at_once(lambda: work(connection, first), lambda: work(other, second))]
+
+    @contextmanager
+    def _spare(self) -> Iterator[Connection | None]:
+        """One more connection, for nobody to wait for."""
+        with self._free:
+            room = self._used < _MOST
+            connection = self._idle.pop() if room and self._idle else None
+            self._used += room
+        if not room:
+            yield None
+            return
+        free = self._free
+        try:
+            with suppress(psycopg.OperationalError):
+                connection = self._ready(connection)
+            yield connection
+        finally:
+            self._return(connection, free)
 
     def discard(self, connection: Connection) -> None:
         """Close a connection for good."""
@@ -273,6 +330,11 @@ class Pool:
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 _inherited: list[Connection] = []
+_UNPREPARED = (
+    psycopg.errors.FeatureNotSupported,
+    psycopg.errors.InvalidSqlStatementName,
+    psycopg.errors.DuplicatePreparedStatement,
+)
 _IN_THE_WAY = (
     psycopg.errors.LockNotAvailable,
     psycopg.errors.DeadlockDetected,

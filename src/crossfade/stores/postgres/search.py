@@ -5,8 +5,8 @@ enough that pass; if enough of them do, these are the nearest. If not, the filte
 together in a way that no index helps with, and the rows that pass are gone through one by one,
 which is exact. That is also the first choice where the planner says that it costs little.
 
-Both models are asked in one statement: the rows that either search finds are compared with both
-queries where they are.
+Both models are asked at once, each over a connection of its own: the rows that a search finds are
+compared with both queries where they are.
 """
 
 from __future__ import annotations
@@ -66,15 +66,18 @@ class Question:
 def search(pool: Pool, statements: Statements, catalog: Catalog, question: Question) -> list[Hit]:
     """The `k` nearest rows that pass, or all that pass where there are fewer."""
 
+    # Filters hold values, and so make another statement each time.
+    how = {"again": not question.where}
+
     def act(connection: Connection) -> list[Any]:
         one = _Search(statements, catalog, question)
         depth = one.depth(connection)
         if depth is not None:
             _look_deep(connection, catalog, depth)
-            found = _fetch(connection, _statement_of(one.nearest, depth), [question.query])
+            found = _fetch(connection, _statement_of(one.nearest, depth), [question.query], **how)
             if len(found) >= question.k:
                 return found
-        return _fetch(connection, _statement_of(one.nearest, None), [question.query])
+        return _fetch(connection, _statement_of(one.nearest, None), [question.query], **how)
 
     hits = [
         Hit(
@@ -107,33 +110,25 @@ def search_both(
         query=vectors[-1],
         column=question.column if shared is None else column,
     )
+    told = _Told(question.column, column if shared is not None else None, state)
+
+    def near(connection: Connection, one: _Search) -> list[Any]:
+        how = {"binary": not question.columns, "again": not question.where}
+        depth = one.depth(connection)
+        if depth is not None:
+            _look_deep(connection, catalog, depth)
+            found = _fetch(connection, _told_of(one.nearest, depth, told), vectors, **how)
+            # What an index finds too little of is gone through one by one.
+            if len(found) >= question.k:
+                return found
+        return _fetch(connection, _told_of(one.nearest, None, told), vectors, **how)
 
     def act(connection: Connection) -> list[Any]:
         sides = [
             _Search(statements, catalog, question),
             _Search(statements, catalog, other, parameter=len(vectors)),
         ]
-        depths = [side.depth(connection) for side in sides]
-        _look_deep(connection, catalog, max((d for d in depths if d is not None), default=_LEAST))
-        while True:
-            how = (
-                sides[0].nearest,
-                sides[1].nearest,
-                tuple(depths),
-                shared is not None,
-                column,
-                state,
-            )
-            statement = (_compose_both if question.filtered else _known_both)(*how)
-            found = _fetch(connection, statement, vectors, binary=not question.columns)
-            # What an index finds too little of is gone through one by one.
-            short = [
-                depth is not None and sum(row[at] is not None for row in found) < question.k
-                for at, depth in enumerate(depths, 1)
-            ]
-            if not any(short):
-                return found
-            depths = [None if few else d for few, d in zip(short, depths, strict=True)]
+        return pool.side_by_side(connection, near, sides)
 
     return _compared(
         pool.retry(act),
@@ -145,29 +140,28 @@ def search_both(
 
 
 def _compared(
-    found: list[Any], distance: str, columns: Sequence[str], *, dim: int, lifted: bool
+    sides: list[list[Any]], distance: str, columns: Sequence[str], *, dim: int, lifted: bool
 ) -> Compared:
     """In the order of the old side's ranks, then of the other's."""
-    rows = [
-        row for row in found if any(side is not None and not math.isnan(side) for side in row[1:3])
-    ]
-    rows.sort(
-        key=lambda row: (
-            (0, row[1]) if row[1] is not None and not math.isnan(row[1]) else (1, row[2])
-        )
-    )
-    first = 8 if lifted else 6
+    found: dict[Any, Any] = {}
+    for side in sides:
+        # By cosine, a zero vector is neither near nor far.
+        ranked = [row for row in side if not math.isnan(row[1])]
+        for row in sorted(ranked, key=lambda row: row[1]):
+            found.setdefault(row[0], row)
+    rows = list(found.values())
+    first = 7 if lifted else 5
 
     def of(at: int) -> NDArray[np.float64]:
         return np.array([_similarity(distance, row[at]) for row in rows], np.float64)
 
     return Compared(
         hits=[Hit(row[0], 0.0, dict(zip(columns, row[first:], strict=True))) for row in rows],
-        old=of(3),
-        backward=of(4),
-        shared=of(6) if lifted else np.full(len(rows), np.nan),
-        vectors=_vectors([row[5] for row in rows], dim),
-        states=[row[7] for row in rows] if lifted else [None] * len(rows),
+        old=of(2),
+        backward=of(3),
+        shared=of(5) if lifted else np.full(len(rows), np.nan),
+        vectors=_vectors([row[4] for row in rows], dim),
+        states=[row[6] for row in rows] if lifted else [None] * len(rows),
     )
 
 
@@ -223,22 +217,23 @@ def _compose(nearest: Nearest, depth: int | None) -> Statement:
     return nearest.exact() if depth is None else nearest.by_index(depth)
 
 
-def _compose_both(
-    by_old: Nearest,
-    by_new: Nearest,
-    depths: tuple[int | None, ...],
-    lifted: bool,
-    column: str,
-    state: str,
-) -> Statement:
-    return by_old.statements.score_both(
-        by_old.candidates(depths[0]),
-        by_new.candidates(depths[1]),
-        old=by_old.column,
-        halves=by_old.halves,
-        shared=column if lifted else None,
-        state=state,
-        columns=by_old.columns,
+@dataclass(frozen=True)
+class _Told:
+    """Columns by which rows are compared, where both models are asked."""
+
+    old: str
+    shared: str | None
+    state: str
+
+
+def _compose_told(nearest: Nearest, depth: int | None, told: _Told) -> Statement:
+    return nearest.statements.score(
+        nearest.candidates(depth),
+        old=told.old,
+        halves=nearest.halves,
+        shared=told.shared,
+        state=told.state,
+        columns=nearest.columns,
     )
 
 
@@ -250,12 +245,16 @@ def _known(nearest: Nearest, depth: int | None) -> Statement:
 
 
 @lru_cache(maxsize=256)
-def _known_both(*how: Any) -> Statement:
-    return written_out(_compose_both(*how))
+def _known_told(nearest: Nearest, depth: int | None, told: _Told) -> Statement:
+    return written_out(_compose_told(nearest, depth, told))
 
 
 def _statement_of(nearest: Nearest, depth: int | None) -> Statement:
     return (_compose if nearest.where else _known)(nearest, depth)
+
+
+def _told_of(nearest: Nearest, depth: int | None, told: _Told) -> Statement:
+    return (_compose_told if nearest.where else _known_told)(nearest, depth, told)
 
 
 def _look_deep(connection: Connection, catalog: Catalog, depth: int) -> None:
@@ -269,9 +268,10 @@ def _fetch(
     vectors: Sequence[Float],
     *,
     binary: bool = False,
+    again: bool = False,
 ) -> list[Any]:
     """Rows with vectors as lists: the server gives values of its extensions as text."""
-    cursor = connection.search(statement, vectors, binary=binary)
+    cursor = connection.search(statement, vectors, binary=binary, again=again)
     foreign = [d.type_code >= _FIRST_FOREIGN for d in cursor.description or ()]
     if not any(foreign):
         return cursor.fetchall()

@@ -11,7 +11,7 @@ from crossfade.stores.address import safe_name
 from crossfade.stores.contract import Change
 from crossfade.stores.postgres.connection import Connection, Pool
 from crossfade.stores.postgres.driver import psycopg, sql
-from crossfade.stores.postgres.statements import NAME_OF_TABLE, NOW, Statements
+from crossfade.stores.postgres.statements import NAME_OF_TABLE, NOW, Statement, Statements
 
 # Whose lock it is, which is no value of anybody's.
 LOCK = "lock"
@@ -98,12 +98,21 @@ def change_value(pool: Pool, statements: Statements, key: str, change: Change) -
     return pool.retry(settled)
 
 
+def forget(pool: Pool, statements: Statements) -> None:
+    """Take away all that is kept of a table, and whose lock it was."""
+    pool.retry(lambda connection: _delete(connection, statements, statements.delete_values()))
+
+
 def _take_away(connection: Connection, statements: Statements, key: str) -> None:
+    _delete(connection, statements, statements.delete_value(key))
+
+
+def _delete(connection: Connection, statements: Statements, delete: Statement) -> None:
     if not state_exists(connection, statements):
         return
     with connection.transaction():
         connection.execute(statements.lock_state())
-        connection.execute(statements.delete_value(key))
+        connection.execute(delete)
         if connection.execute(statements.no_values_but(LOCK)).fetchone() == (True,):
             connection.execute(statements.drop_state())
 

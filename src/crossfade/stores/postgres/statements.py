@@ -62,6 +62,7 @@ CHECK_FOR_CLIENT = "SET client_connection_check_interval = '500ms'"
 # everybody's commits would wait for.
 FLUSH_STEADILY = "SET backend_flush_after = '256kB'"
 LIST_SETTINGS = "SELECT name FROM pg_settings WHERE name LIKE '%.%' OR name LIKE '%timeout'"
+WHOSE_PROCESS = "SELECT pg_backend_pid()"
 PING = "SELECT 1"
 BEGIN, COMMIT = "BEGIN", "COMMIT"
 COMMIT_WITHOUT_WAITING = "SET LOCAL synchronous_commit = off"
@@ -92,6 +93,19 @@ LONGEST_HOLDER = """
 
 # The catalogue: a table, its columns and indexes.
 
+# Of the types that are vectors to whoever names them without a schema, as our statements do.
+TABLES_WITH_VECTORS = """
+    SELECT CASE WHEN NOT pg_table_is_visible(c.oid) OR strpos(c.relname, '.') > 0
+                THEN n.nspname END, c.relname
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
+    AND NOT starts_with(c.relname, %s)
+    AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+    AND EXISTS (SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                AND t.typname IN ('vector', 'halfvec') AND pg_type_is_visible(t.oid))
+    ORDER BY NOT pg_table_is_visible(c.oid), n.nspname, c.relname LIMIT %s
+"""
 NAME_OF_TABLE = """
     SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = to_regclass(%s)
@@ -143,12 +157,6 @@ ROWS_AND_DEAD = """
     WHERE oid = to_regclass(%s)
 """
 PAGES = "SELECT pg_relation_size(to_regclass(%s)) / current_setting('block_size')::int"
-# What the server has counted of rows that came, changed and went.
-ACTIVITY = """
-    SELECT pg_stat_get_tuples_inserted(c) || '/' || pg_stat_get_tuples_updated(c) || '/'
-        || pg_stat_get_tuples_deleted(c) FROM (SELECT %s::regclass::oid AS c) AS t
-    WHERE current_setting('track_counts')::boolean
-"""
 MEMORY_AND_WORKERS = """
     SELECT pg_size_bytes(current_setting('maintenance_work_mem')),
            pg_size_bytes(current_setting('effective_cache_size')),
@@ -676,6 +684,42 @@ class Statements:
     def drop_state(self) -> Statement:
         return self.compose("DROP TABLE {state}")
 
+    def delete_values(self) -> Statement:
+        """All that is kept of this table."""
+        return self.compose("DELETE FROM {state} WHERE store = {store}")
+
+    # A copy of some rows, for a trial.
+
+    def copy_some(self, copy: str, rows: int) -> list[Statement]:
+        """Make a table of the same columns, constraints and indexes, and fill it with some rows."""
+        made = sql.Identifier(self.schema, copy)
+        return [
+            # What another table's sequence or formula would give has been given already.
+            self.compose(
+                "CREATE TABLE {copy} (LIKE {table} INCLUDING ALL EXCLUDING DEFAULTS "
+                "EXCLUDING GENERATED EXCLUDING IDENTITY)",
+                copy=made,
+            ),
+            self.compose(
+                "INSERT INTO {copy} SELECT * FROM {table} LIMIT {rows}",
+                copy=made,
+                rows=sql.Literal(rows),
+            ),
+            self.compose("ANALYZE {copy}", copy=made),
+        ]
+
+    def drop_table(self) -> Statement:
+        return self.compose("DROP TABLE IF EXISTS {table}")
+
+    def bytes(self) -> Statement:
+        """What the table takes with the one beside, and all indexes of both."""
+        return self.compose(
+            "SELECT pg_total_relation_size({own}) + "
+            "coalesce(pg_total_relation_size(to_regclass({beside})), 0)",
+            own=sql.Literal(self.table_name),
+            beside=sql.Literal(self.side_name),
+        )
+
     # The table beside, as a whole.
 
     def add_columns(self, columns: Sequence[Column]) -> list[Statement]:
@@ -924,6 +968,18 @@ class Statements:
         """The tail that names all rows, in the order of their ids."""
         return self.compose("ORDER BY {key}", key=self.key)
 
+    def activity(self) -> Statement:
+        """What the server has counted of rows that came, changed and went, and the last id: a
+        session that goes on has its latest rows counted up to ten seconds late."""
+        return self.compose(
+            "SELECT concat_ws('/', pg_stat_get_tuples_inserted(c), pg_stat_get_tuples_updated(c), "
+            "pg_stat_get_tuples_deleted(c), "
+            "(SELECT t.{id}::text FROM {table} t ORDER BY t.{id} DESC LIMIT 1)) "
+            "FROM (SELECT {name}::regclass::oid AS c) AS t "
+            "WHERE current_setting('track_counts')::boolean",
+            name=sql.Literal(self.table_name),
+        )
+
     def rows_of(self, ids: Any) -> Statement:
         """The tail that names these ids."""
         given = ids if isinstance(ids, sql.Composable) else sql.Literal(list(ids))
@@ -951,10 +1007,9 @@ class Statements:
 
     # Searching two columns at once.
 
-    def score_both(
+    def score(
         self,
-        by_old: Statement,
-        by_new: Statement,
+        near: Statement,
         *,
         old: str,
         halves: bool,
@@ -977,20 +1032,15 @@ class Statements:
                 sql.SQL("s.{} {} $3::vector").format(sql.Identifier(shared), operator),
                 sql.SQL("s.{}").format(sql.Identifier(state)),
             ]
-        # Whoever locks both tables begins with the one beside, and so does this: `by_new` first.
+        # Whoever locks both tables begins with the one beside, and so does this.
+        beside = shared is not None or any(map(is_added, columns))
         return self.compose(
-            "WITH by_new AS ({by_new}), by_old AS ({by_old}) SELECT t.{id}{cast}, "
-            "o.crossfade_distance, n.crossfade_distance, {fields} "
-            "FROM by_new n FULL JOIN by_old o USING (crossfade_key) "
-            "JOIN {home} ON t.{id} = crossfade_key",
-            by_new=by_new,
-            by_old=by_old,
+            "SELECT t.{id}{cast}, crossfade_distance, {fields} FROM {home} "
+            "({near}) c JOIN {table} t ON t.{id} = crossfade_key{using}",
             fields=sql.SQL(", ").join([*on_old, *on_shared, *map(_qualified, columns)]),
-            home=self.compose(
-                "({side} s RIGHT JOIN {table} t USING ({id}))"
-                if shared is not None or any(map(is_added, columns))
-                else "{table} t"
-            ),
+            home=self.compose("{side} s RIGHT JOIN (" if beside else ""),
+            near=near,
+            using=self.compose(") ON s.{id} = t.{id}" if beside else ""),
         )
 
     # Letting a new column take the place of the old one.

@@ -9,9 +9,11 @@ gone, or were changed since they were read (another `xmin`), are left out.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from urllib.parse import unquote
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +30,7 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Obstacle,
+    Scratch,
     Where,
     Work,
 )
@@ -41,8 +44,8 @@ from crossfade.stores.postgres.lock import end_worker, migration_lock, worker_lo
 from crossfade.stores.postgres.promote import begin_anew, promote, withdraw
 from crossfade.stores.postgres.rows import gather, stream
 from crossfade.stores.postgres.search import Question, search, search_both
-from crossfade.stores.postgres.state import change_value, keep, value_of
-from crossfade.stores.postgres.statements import ACTIVITY, Statements
+from crossfade.stores.postgres.state import change_value, forget, keep, value_of
+from crossfade.stores.postgres.statements import Statements
 from crossfade.stores.postgres.write import erase, write
 from crossfade.stores.rows import in_order
 
@@ -63,6 +66,7 @@ class PostgresStore:
         patience: float = 30.0,
     ) -> None:
         self.name = safe_name(f"{url}#{table}")
+        self._url = url
         self._pool = Pool(url, self.name, patience)
         try:
             self._catalog = self._look(unquote(table), id, vector)
@@ -125,9 +129,8 @@ class PostgresStore:
             self._pool.execute(statement)
 
     def drop_columns(self, names: Sequence[str]) -> None:
-        if not (there := self._added()):
-            return
-        if set(there) <= set(names):
+        # A process that was killed while it made the table may have left one without columns.
+        if set(self._added()) <= set(names):
             self._pool.execute(self._statements.drop_side())
             return
         for name in names:
@@ -231,8 +234,9 @@ class PostgresStore:
         return None
 
     def activity(self) -> str | None:
-        """What the server has counted of rows that came, changed and went, about a second late."""
-        found = self._pool.execute(ACTIVITY, [self._statements.table_name])
+        """What the server has counted of rows that came, changed and went, which is late, and the
+        last id."""
+        found = self._pool.execute(self._statements.activity())
         return str(found[0][0]) if found else None
 
     def duplicates(self) -> list[Id]:
@@ -256,6 +260,29 @@ class PostgresStore:
 
     def disown(self, mark: str) -> None:
         end_worker(self._pool, self._statements, mark)
+
+    @contextmanager
+    def scratch(self, rows: int) -> Iterator[Scratch | None]:
+        own, name = self._statements, f"trial_of_crossfade_{secrets.token_hex(4)}"
+        copied = replace(own, name=name)
+        try:
+            for statement in own.copy_some(name, rows):
+                self._pool.execute(statement)
+            store = PostgresStore(
+                self._url,
+                f"{quote(own.schema, safe='')}.{name}",
+                id=self.id,
+                vector=self.vector,
+                distance=self.distance,
+            )
+            try:
+                yield Scratch(store, lambda: int(self._pool.execute(copied.bytes())[0][0]))
+            finally:
+                store.close()
+        finally:
+            self._pool.execute(copied.drop_side())
+            self._pool.execute(copied.drop_table())
+            forget(self._pool, copied)
 
     def statements(self, columns: Sequence[Column]) -> dict[str, list[str]]:
         statements, catalog = self._statements, self._catalog
