@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from crossfade.files.arrow import to_arrow
-from crossfade.stores import open_store
+from crossfade.stores import RandomAccess, open_store
 from crossfade.stores.lance import store as lance_store
+from crossfade.stores.sampling import draw_ids
 
 ROWS = 1000
 
@@ -73,3 +76,32 @@ def test_an_empty_table_has_none(tmp_path):
     store = made(tmp_path, named("int64", []))
     assert store.duplicates() == []
     assert list(store.stream(["vector"])) == []
+
+
+def test_rows_are_drawn_by_chance_from_those_that_are_there(tmp_path):
+    path = tmp_path / "drawn.lance"
+    table = pa.table({"id": np.arange(200), "vector": to_arrow(np.ones((200, 2), "f4"))})
+    lance.write_dataset(table, path, max_rows_per_file=50)
+    lance.dataset(path).delete("id % 4 = 0")
+    there = {key for key in range(200) if key % 4}
+    store = open_store(path)
+    assert isinstance(store, RandomAccess)
+    assert draw_ids(store, 40, seed=3) == draw_ids(store, 40, seed=3)
+    assert sorted(draw_ids(store, 1000)) == sorted(there)
+    assert draw_ids(store, 1000) != sorted(there)
+    counts = Counter(key for seed in range(400) for key in draw_ids(store, 15, seed))
+    # Each is drawn in a tenth of the times, 40 ± 6 of them.
+    assert set(counts) == there
+    assert min(counts.values()) > 40 - 6 * 6 and max(counts.values()) < 40 + 6 * 6
+
+
+def test_rows_without_an_id_are_none_of_them_and_an_obstacle(tmp_path, ids, bounded):
+    with_none = pa.concat_arrays([ids, pa.array([None, None], ids.type)])
+    store = made(tmp_path, with_none)
+    wanted = sorted(ids.to_pylist())
+    assert [key for rows in store.stream([]) for key in rows["id"].to_pylist()] == wanted
+    assert store.duplicates() == []
+    assert None not in draw_ids(store, 2 * ROWS)
+    (found,) = store.obstacles()
+    assert (found.cause, found.final, found.rows) == ("2 rows have no id", True, True)
+    assert made(tmp_path / "named", ids).obstacles() == []

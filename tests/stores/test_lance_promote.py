@@ -182,6 +182,69 @@ def test_a_kill_between_the_drop_and_the_mending_is_made_good(store, monkeypatch
     check(store, ROWS + 1)
 
 
+def nameless() -> pa.Table:
+    return pa.table({"id": pa.array([None], pa.int64()), "vector": to_arrow(old_of([8888]))})
+
+
+def again_17() -> pa.Table:
+    """Another row by the id of one that is there."""
+    return pa.table({"id": pa.array([17], pa.int64()), "vector": to_arrow(old_of([8888]))})
+
+
+@pytest.mark.parametrize(
+    ("row", "cause"),
+    [(again_17, "several rows have the same id: 17"), (nameless, "1 rows have no")],
+)
+def test_rows_that_cannot_be_told_apart_stop_the_switch_while_it_can_be_undone(store, row, cause):
+    handle, came = lance.dataset(store.name), []
+
+    def late(rows):
+        if not came:
+            came.append(handle.insert(row()))
+        return work(rows)
+
+    with pytest.raises(StoreError, match=cause):
+        store.promote("crossfade_vector", ["crossfade_state"], columns=COLUMNS, work=late)
+    store.withdraw("crossfade_vector")
+    found = lance.dataset(store.name).to_table(columns=["id", "vector"]).to_pydict()
+    left = {str(np.array(vector)): key for key, vector in zip(*found.values(), strict=True)}
+    # Each row has the old vector that it had, the one that came too.
+    assert left.pop(str(old_of([8888])[0].astype(float))) == row()["id"][0].as_py()
+    assert left == {str(old_of([key])[0].astype(float)): key for key in range(ROWS)}
+
+
+@pytest.mark.parametrize(("row", "named"), [(again_17, "own: 17"), (nameless, "own: none")])
+def test_such_a_row_that_comes_in_the_moment_of_the_switch_is_named(store, monkeypatch, row, named):
+    """It is too late to go back; but no other row gets its vector, and it is not passed over."""
+    handle = lance.dataset(store.name)
+    settle = module.LanceStore._settle
+
+    def late(self, *arguments):
+        version = settle(self, *arguments)
+        handle.insert(row())
+        return version
+
+    def promote() -> None:
+        again = open_store(store.name)
+        again.promote("crossfade_vector", ["crossfade_state"], columns=COLUMNS, work=work)
+
+    monkeypatch.setattr(module.LanceStore, "_settle", late)
+    with pytest.raises(StoreError, match=named):
+        promote()
+    monkeypatch.setattr(module.LanceStore, "_settle", settle)
+    found = lance.dataset(store.name).to_table()
+    whole = found.filter(found["vector"].is_valid()).sort_by("id")
+    assert whole["id"].to_pylist() == list(range(ROWS))
+    np.testing.assert_array_equal(matrix(whole["vector"]), lift(old_of(range(ROWS))))
+    assert len(found) == ROWS + 1
+    # It is said again, until somebody has seen to it.
+    with pytest.raises(StoreError, match=named):
+        promote()
+    lance.dataset(store.name).delete("vector IS NULL")
+    promote()
+    check(store)
+
+
 def test_while_the_columns_have_changed_places_the_store_looks_as_before(store):
     before = store.describe()
     query = lift(old_of([30]))[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -22,12 +23,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossfade.stores.contract import TOKEN, Spread, Work
-from crossfade.stores.lance.fragments import discard, in_use, is_conflict
+from crossfade.stores.lance.fragments import (
+    discard,
+    in_use,
+    is_conflict,
+    is_cut_off,
+    looked_up,
+)
 from crossfade.stores.lance.schema import translate_errors
 from crossfade.threads import ahead
 
 # Of one fragment; an application that writes to it all the time is met row by row instead.
 _ATTEMPTS = 3
+# Batches that wait for the disk: it takes them in gulps, which what lifts them need not wait for.
+_BEHIND = 6
 
 
 def can_write_columns(dataset: Any) -> bool:
@@ -88,7 +97,7 @@ class _Task:
         """Write a file with the columns of a fragment; its name, rows shown and rows written."""
         import lance
 
-        dataset = lance.dataset(self.uri, version=self.version)
+        dataset = looked_up(lambda: lance.dataset(self.uri, version=self.version))
         # Who is taken for lost may still be at it: every attempt has a file of its own.
         name = f"{self.run}{uuid.uuid4().hex}.lance"
         shown = written = 0
@@ -178,7 +187,7 @@ def _write(
     )
     version = str(dataset.data_storage_version)
     with ThreadPoolExecutor(1) as pool:
-        writing: Future[None] | None = None
+        writing: deque[Future[None]] = deque()
         with LanceFileWriter(str(file), schema, version=version) as writer:
             try:
                 for rows in ahead(iter(scanner.to_batches())):
@@ -186,14 +195,14 @@ def _write(
                     shown = rows.filter(live).drop_columns(["_rowid"])
                     token = pa.array(np.full(len(shown), dataset.version, np.int64))
                     made = work(shown.append_column(TOKEN, token)) if len(shown) else None
-                    if writing is not None:
-                        writing.result()
+                    while len(writing) >= _BEHIND:
+                        writing.popleft().result()
                     whole = _scattered(made, rows[id], live, id, schema)
-                    writing = pool.submit(writer.write_batch, whole)
+                    writing.append(pool.submit(writer.write_batch, whole))
                     yield 0 if made is None else len(made)
             finally:
-                if writing is not None:
-                    writing.result()
+                for one in writing:
+                    one.result()
 
 
 def _scattered(
@@ -229,7 +238,7 @@ def _commit(dataset: Any, fragment: Any, file: str, names: Sequence[str]) -> boo
     except (OSError, RuntimeError) as error:
         if in_use(dataset.uri, [file]):
             return True
-        if is_conflict(error):
+        if is_conflict(error) or is_cut_off(error):
             return False
         raise
     return True

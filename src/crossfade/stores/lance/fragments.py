@@ -6,10 +6,11 @@ merged now and then, it stays as fast as it was.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from crossfade.errors import StoreError
 
@@ -20,6 +21,9 @@ _ROWS_EACH = MANY // 2
 # So many more may gather between two batches: merging costs a rewrite of the small ones.
 SPARE = 12
 _PARTS = 16
+# How often a listing may break off before it counts as an error, and seconds between the first two.
+_LOOKS, _PAUSE = 10, 0.02
+T = TypeVar("T")
 CONFLICTS = ("concurrent writers", "conflict", "preempted")
 
 
@@ -65,7 +69,7 @@ def in_use(uri: str, names: Collection[str]) -> set[str]:
     """
     import lance
 
-    fragments = lance.dataset(uri).get_fragments()
+    fragments = looked_up(lambda: lance.dataset(uri)).get_fragments()
     there = {file.path for part in fragments for file in part.data_files()}
     return there & set(names)
 
@@ -80,3 +84,21 @@ def discard(uri: str, folder: Path, names: Collection[str]) -> None:
 def is_conflict(error: Exception) -> bool:
     """Whether someone else wrote the same rows first."""
     return any(word in str(error).lower() for word in CONFLICTS)
+
+
+def is_cut_off(error: Exception) -> bool:
+    """Whether the answer to a listing broke off: an object store's client repeats all other
+    requests, and a commit begins with a look at the versions there are."""
+    return "list response body" in str(error).lower()
+
+
+def looked_up(look: Callable[[], T]) -> T:
+    """What is only read, again if the answer broke off."""
+    for tried in range(1, _LOOKS):
+        try:
+            return look()
+        except (OSError, RuntimeError, ValueError) as error:
+            if not is_cut_off(error):
+                raise
+            time.sleep(_PAUSE * tried)
+    return look()

@@ -14,7 +14,9 @@ under the names they had, so nobody need know.
 from __future__ import annotations
 
 import math
+import os
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,12 +40,22 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Obstacle,
+    OwnVectors,
+    Scratch,
     Spread,
     Where,
     Work,
 )
 from crossfade.stores.lance.columns import can_write_columns, spread_columns, write_columns
-from crossfade.stores.lance.fragments import SPARE, discard, enter_moved, is_conflict, tidy
+from crossfade.stores.lance.fragments import (
+    SPARE,
+    discard,
+    enter_moved,
+    is_conflict,
+    is_cut_off,
+    looked_up,
+    tidy,
+)
 from crossfade.stores.lance.schema import (
     indexed,
     is_text,
@@ -61,8 +73,10 @@ from crossfade.stores.lance.writes import write_batch
 from crossfade.stores.ledger import Ledger
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, Range, check_name, check_where
-from crossfade.stores.rows import in_order, matrix, one_batch, score, similarities
+from crossfade.stores.rows import id_list, in_order, matrix, one_batch, score, similarities
+from crossfade.stores.scratch import folder_beside, folder_bytes
 from crossfade.stores.values import FileValues, beside
+from crossfade.threads import at_once
 
 # Below this many rows a scan is as fast as an index and exact.
 _INDEX_FROM_ROWS = 50_000
@@ -76,8 +90,20 @@ _TRIES = 20
 _UNDER_WAY = 0.3
 _NAMED = 10
 _COMPARED = 1 << 20
+# What is remembered of a table's files from one look at it to the next, at most.
+_METADATA_BYTES = 128 << 20
 # Ids that are in memory at a time to be put in order, and how many tell where they are cut.
 _SORTED, _SAMPLED = 1 << 23, 10_000
+
+
+def _repeated(ids: pa.Array) -> list[Id]:
+    """Those of ids in order that more than one row has.
+
+    >>> _repeated(pa.array([1, 2, 2, 2, 3]))
+    [2]
+    """
+    same = pc.equal(ids.slice(1), ids.slice(0, max(0, len(ids) - 1)))
+    return id_list(pc.unique(ids.slice(1).filter(same)))
 
 
 def _all_of(*conditions: str | None) -> str | None:
@@ -106,7 +132,8 @@ class LanceStore:
     ) -> None:
         self.path = to_path(path)
         self.name = str(self.path)
-        self._moved = 0
+        self._moved, self._index_from = 0, _INDEX_FROM_ROWS
+        self._session: tuple[int, Any] = (0, None)
         self._ledger = ledger_of(self.path)
         self._values = self._ledger or FileValues(self._beside("json"))
         if not (self.path / "_versions").is_dir():
@@ -295,9 +322,16 @@ class LanceStore:
         lifted = shared is not None
         needed = [self.vector, *([column, state] if lifted else []), *columns]
         brought = [name for name in dict.fromkeys(needed) if name != self.id]
-        asked = [(old, self.vector), (shared, column) if lifted else (backward, self.vector)]
+        asked = [(old, self.vector), (backward, self.vector)]
+        if shared is not None:
+            asked[1] = (shared, column)
+
         # Vectors come along as they lie in memory; to look rows up by id is to go through all ids.
-        parts = [self._nearest(dataset, q, name, k, where, None, brought) for q, name in asked]
+        # And they are compared here: an index need not compare twice as many before.
+        def near(side: tuple[NDArray[np.float32], str]) -> pa.Table:
+            return self._nearest(dataset, *side, k, where, None, brought, refine=None)
+
+        parts = at_once(lambda: near(asked[0]), lambda: near(asked[1]))
         names = [self.id, *brought, "_distance"]
         found = pa.concat_tables(part.rename_columns(names) for part in parts)
         first: dict[Id, int] = {}
@@ -338,6 +372,8 @@ class LanceStore:
         where: Where | None,
         missing: str | None,
         columns: Sequence[str],
+        *,
+        refine: int | None = _REFINE,
     ) -> pa.Table:
         """The nearest rows as (id, *columns, _distance), under the names that the table has."""
         terms = []
@@ -357,7 +393,7 @@ class LanceStore:
             "q": np.asarray(query, np.float32),
             "k": k,
         }
-        nearest |= {"metric": self.distance, "refine_factor": _REFINE}
+        nearest |= {"metric": self.distance, "refine_factor": refine}
         if terms:
             nearest["minimum_nprobes"] = _PARTITIONS
         with translate_errors(self.name):
@@ -375,7 +411,7 @@ class LanceStore:
         column = swapped_in(dataset.schema, self.vector).kept(column)
         with translate_errors(self.name):
             rows = dataset.count_rows(f"{quoted(column)} IS NOT NULL")
-        if rows < _INDEX_FROM_ROWS:
+        if rows < self._index_from:
             return
         with translate_errors(self.name):
             dataset.create_index(
@@ -398,16 +434,15 @@ class LanceStore:
             # A piece at a time, and those that are equal side by side: counting takes ten times
             # the memory of the ids themselves.
             for first in range(0, len(ids), _COMPARED):
-                some = ids.slice(first, _COMPARED + 1)
-                same = pc.equal(some.slice(1), some.slice(0, len(some) - 1))
-                twice.update(some.slice(1).filter(same).to_pylist())
+                twice.update(_repeated(ids.slice(first, _COMPARED + 1)))
                 if len(twice) >= _NAMED:
                     return sorted(twice)[:_NAMED]
         return sorted(twice)
 
     def _ids_in_order(self, dataset: Any, kept: str | None = None) -> Iterator[pa.Array]:
         """The ids of all rows, or of those that are kept, in order: a range of them at a time, so
-        that a hundred million take no more memory than a few."""
+        that a hundred million take no more memory than a few. Rows without an id are an obstacle,
+        and none of them."""
         name, cuts = quoted(self.id), self._cuts(dataset)
         for low, high in zip([None, *cuts], [*cuts, None], strict=True):
             above = None if low is None else f"{name} >= {low}"
@@ -428,8 +463,8 @@ class LanceStore:
 
     def _sorted_ids(self, dataset: Any, kept: str | None) -> pa.Array:
         with translate_errors(self.name):
-            found = dataset.to_table(columns=[self.id], filter=kept)[self.id]
-        if not pa.types.is_integer(found.type) or found.null_count:
+            found = dataset.to_table(columns=[self.id], filter=kept)[self.id].drop_null()
+        if not pa.types.is_integer(found.type):
             ids = found.combine_chunks()
             return ids.take(pc.sort_indices(ids))
         # In place: every copy of them counts.
@@ -440,9 +475,21 @@ class LanceStore:
         numbers.sort()
         return pa.array(numbers)
 
+    def draw(self, rows: int, seed: int) -> list[Id]:
+        dataset, rng = self._now(), np.random.default_rng(seed)
+        with translate_errors(self.name):
+            total = dataset.count_rows()
+            places = rng.choice(total, min(rows, total), replace=False)
+            found = dataset.take(np.sort(places).tolist(), columns=[self.id])[self.id].to_pylist()
+        return [found[at] for at in rng.permutation(len(found)) if found[at] is not None]
+
     def obstacles(self) -> list[Obstacle]:
-        """Nothing hangs on a column of a Lance table but its index, and the new one has its own."""
-        return []
+        """Nothing hangs on a column of a Lance table but its index, and the new one has its own.
+        But a row without an id could not be told from another."""
+        dataset = self._now()
+        with translate_errors(self.name):
+            nameless = dataset.count_rows(f"{quoted(self.id)} IS NULL")
+        return [Obstacle(f"{nameless:,} rows have no id", rows=True)] if nameless else []
 
     def promote(
         self, column: str, drop: Sequence[str], *, columns: Sequence[str], work: Work
@@ -462,19 +509,36 @@ class LanceStore:
         if swap.column is None:
             # Killed behind the drop, perhaps: what came just before it is in the version before.
             last = last_swapped(self._now, self.path, Swap(self.vector, column))
-            self._mend(last, columns, work)
+            left = self._mend(last, columns, work)
         else:
             seen = self._settle(columns, work)
-            gone = [swap.aside, *(name for name in drop if name in dataset.schema.names)]
-            dataset = self._alter(
-                lambda dataset: dataset.drop_columns([n for n in gone if n in dataset.schema.names])
-            )
-            last = int(dataset.version) - 1
-            if last > seen:
-                self._mend(last, columns, work)
-        self._gather(last, columns, work)
+            last = self._drop_old(swap, drop)
+            left = self._mend(last, columns, work) if last is not None and last > seen else set()
+        left |= self._gather(last, columns, work)
         self._tidy()
+        if left:
+            raise StoreError(
+                "rows that came in the moment of the switch have no vector, and no id of their "
+                f"own: {', '.join('none' if key is None else repr(key) for key in left)}",
+                where=self.name,
+                step="delete them, or give them an id and the new model's vector, then finish "
+                "again",
+            )
         return self.vector
+
+    def _drop_old(self, swap: Swap, drop: Sequence[str]) -> int | None:
+        """Drop the old vectors, which are aside; gives the last version that had them."""
+        last: int | None = None
+
+        def act(dataset: Any) -> None:
+            nonlocal last
+            there = [name for name in (swap.aside, *drop) if name in dataset.schema.names]
+            if there:
+                dataset.drop_columns(there)
+                last = int(dataset.version) - 1
+
+        self._alter(act)
+        return last_swapped(self._now, self.path, swap) if last is None else last
 
     def withdraw(self, column: str) -> None:
         dataset = self._now()
@@ -508,10 +572,16 @@ class LanceStore:
 
         self._alter(back)
 
+    def own_vectors(self, column: str) -> OwnVectors:
+        """By Lance's own names: what is shown of a swapped table is as it was before."""
+        names = self._now().schema.names
+        return "old" if column in names else "new"
+
     def _alter(self, act: Callable[[Any], object]) -> Any:
         """Change the columns of the table as it is now; again, if others wrote at the same time.
 
-        Gives the table as it was after that.
+        Gives the table as it was after that. What was done and not told is not done twice: `act`
+        looks first.
         """
         tried = 0
         while True:
@@ -523,7 +593,7 @@ class LanceStore:
                 return dataset
             except StoreError as error:
                 tried += 1
-                if not is_conflict(error) or tried == _TRIES:
+                if not (is_conflict(error) or is_cut_off(error)) or tried == _TRIES:
                     raise
                 time.sleep(0.02 * tried)
 
@@ -540,11 +610,17 @@ class LanceStore:
         for _ in range(_PASSES):
             version, idle = self._now().version, True
             for rows in self.stream(columns):
+                # What is written by an id goes to every row that has it; a batch holds them all.
+                self._refuse_repeated(_repeated(rows[self.id]))
                 made = work(rows)
                 if made is not None:
                     idle = False
                     self.write(made)
             if idle:
+                self._refuse_nameless()
+                # Those that came behind the look, beside rows that it had passed already.
+                if self._now().version != version:
+                    self._refuse_repeated(self.duplicates())
                 return int(version)
         raise StoreError(
             "rows change faster than they can be written",
@@ -552,13 +628,32 @@ class LanceStore:
             step="finish again when the table is calmer",
         )
 
-    def _mend(self, version: int | None, columns: Sequence[str], work: Work) -> None:
+    def _refuse_repeated(self, twice: Sequence[Id]) -> None:
+        """While the old vectors are all there, and it can be rolled back."""
+        if twice:
+            raise StoreError(
+                f"several rows have the same id: {', '.join(map(repr, twice[:_NAMED]))}",
+                where=self.name,
+                step="keep one row of each id, then finish again, or rollback",
+            )
+
+    def _refuse_nameless(self) -> None:
+        for found in self.obstacles():
+            raise StoreError(
+                found.cause,
+                where=self.name,
+                step="give them ids of their own, then finish again, or rollback",
+            )
+
+    def _mend(self, version: int | None, columns: Sequence[str], work: Work) -> set[Id | None]:
         """Give rows that came in the instant before the drop the vectors that are theirs.
 
-        In the version before it they are as they were, old vector and all.
+        In the version before it they are as they were, old vector and all. Gives the ids of those
+        that cannot be told from others.
         """
+        left = set[Id | None]()
         if version is None:
-            return
+            return left
         before = self._now().checkout_version(version)
         swap = swapped_in(before.schema, self.vector)
         wanted = list(dict.fromkeys([self.id, *columns]))
@@ -569,13 +664,15 @@ class LanceStore:
                 token = pa.array(np.full(len(rows), version, np.int64))
                 made = work(rows.rename_columns(wanted).append_column(TOKEN, token))
                 if made is not None:
-                    self._replace(before, made.select([self.id, str(swap.column)]))
+                    left |= self._replace(before, made.select([self.id, str(swap.column)]))
+        return left
 
-    def _gather(self, version: int | None, columns: Sequence[str], work: Work) -> None:
+    def _gather(self, version: int | None, columns: Sequence[str], work: Work) -> set[Id | None]:
         """Give rows their vectors that were being appended while the old column went: for a
-        moment, until what was under way has ended."""
+        moment, until what was under way has ended. Gives what `_mend` does."""
+        left = set[Id | None]()
         if version is None:
-            return
+            return left
         before = self._now().checkout_version(version)
         strays, until = Strays(before, self.path, self.vector), time.monotonic() + _UNDER_WAY
         wanted = list(dict.fromkeys([self.id, *columns]))
@@ -587,32 +684,71 @@ class LanceStore:
                     token = pa.array(np.full(len(rows), now.version, np.int64))
                     made = work(rows.append_column(TOKEN, token))
                     if made is not None:
-                        self._replace(before, made.select([self.id, str(strays.swap.column)]))
+                        made = made.select([self.id, str(strays.swap.column)])
+                        left |= self._replace(before, made)
             if not ended:
                 time.sleep(0.05)
+        return left
 
-    def _replace(self, before: Any, rows: pa.RecordBatch) -> None:
+    def _replace(self, before: Any, rows: pa.RecordBatch) -> set[Id | None]:
         """Set the vectors of rows that have the one they had before; others are the application's
-        own by now."""
-        ids = ", ".join(map(literal, rows[self.id].to_pylist()))
-        condition, columns = f"{quoted(self.id)} IN ({ids})", [self.id, self.vector]
-        was, now = (
-            dict(zip(*(t[name].to_pylist() for name in columns), strict=True))
-            for t in (d.to_table(columns=columns, filter=condition) for d in (before, self._now()))
-        )
-        same = [key in now and now[key] == was.get(key) for key in rows[self.id].to_pylist()]
+        own by now. Gives the ids of those without one that have none of their own."""
+        keys, table = rows[self.id].to_pylist(), self._now()
+        ids = ", ".join(literal(key) for key in keys if key is not None) or "NULL"
+        condition = f"{quoted(self.id)} IN ({ids})"
+        if None in keys:
+            condition += f" OR {quoted(self.id)} IS NULL"
+        was, now = self._vectors(before, condition), self._vectors(table, condition)
+        given = Counter(keys)
+        # By its id a vector would go to all rows that have it.
+        same = [
+            key is not None
+            and given[key] == len(now[key]) == 1
+            and now[key] == (was[key] or [None])
+            for key in keys
+        ]
         late = rows.filter(pa.array(same))
         if len(late):
-            table = self._now()
-            key = table.schema.field(self.id).type
-            late = pa.table({self.id: late[self.id].cast(key), self.vector: late[1]})
+            kind = table.schema.field(self.id).type
+            late = pa.table({self.id: late[self.id].cast(kind), self.vector: late[1]})
             table.merge_insert(self.id).when_matched_update_all().execute(late)
+        return {key for key in keys if (key is None or len(now[key]) > 1) and None in now[key]}
+
+    def _vectors(self, dataset: Any, condition: str) -> defaultdict[Id | None, list[Any]]:
+        """The vectors of the rows that meet a condition, by their ids."""
+        found = dataset.to_table(columns=[self.id, self.vector], filter=condition)
+        out = defaultdict[Id | None, list[Any]](list)
+        for key, vector in zip(*(found[n].to_pylist() for n in found.column_names), strict=True):
+            out[key].append(vector)
+        return out
 
     def get(self, key: str) -> str | None:
         return self._values.get(key)
 
     def put(self, key: str, value: str | None) -> None:
         self._values.put(key, value)
+
+    @contextmanager
+    def scratch(self, rows: int) -> Iterator[Scratch | None]:
+        if is_remote(self.path):
+            yield None
+            return
+        import lance
+
+        with folder_beside(self.path) as folder:
+            dataset = self._now()
+            with translate_errors(self.name):
+                lance.write_dataset(
+                    dataset.scanner(limit=rows).to_reader(),
+                    folder / "items.lance",
+                    data_storage_version=dataset.data_storage_version,
+                )
+            store = LanceStore(
+                folder / "items.lance", id=self.id, vector=self.vector, distance=self.distance
+            )
+            # Of few rows none would be built, and of as many as are meant there is one.
+            store._index_from = 0
+            yield Scratch(store, lambda: folder_bytes(folder))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -636,13 +772,24 @@ class LanceStore:
         """Nothing is held open."""
 
     def _now(self) -> Any:
-        """The table as it is at this moment, with all that anyone has written."""
+        """The table as it is at this moment, with all that anyone has written.
+
+        What does not change is kept from one look to the next: to read an index again for every
+        search would take twenty times as long as to search it.
+        """
         try:
             import lance
         except ImportError as error:
             raise MissingExtra("pylance", extra="lance", need="a LanceDB store") from error
+        process, session = self._session
+        if process != os.getpid():
+            # A parent's may be in the middle of something that its threads will never end here.
+            session = lance.Session(  # type: ignore[attr-defined]
+                metadata_cache_size_bytes=_METADATA_BYTES
+            )
+            self._session = (os.getpid(), session)
         with translate_errors(self.name):
-            return lance.dataset(str(self.path))
+            return looked_up(lambda: lance.dataset(str(self.path), session=session))
 
     def _tidy(self, spare: int = 0) -> None:
         dataset = self._now()

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from crossfade.stores.lance.fragments import looked_up
 from crossfade.stores.names import PREFIX
 
 _ASIDE = f"{PREFIX}swapped_"
@@ -77,7 +79,7 @@ def last_swapped(now: Callable[[], Any], path: Path, swap: Swap) -> int | None:
     latest = now()
     for version in range(latest.version - 1, max(0, latest.version - _VERSIONS), -1):
         try:
-            schema = latest.checkout_version(version).schema
+            schema = looked_up(partial(latest.checkout_version, version)).schema
         except (OSError, ValueError, RuntimeError):
             # Cleaned up by its owner.
             return None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from crossfade.stores.lance.fragments import discard, in_use, is_conflict
+from crossfade.stores.lance.fragments import discard, in_use, is_conflict, is_cut_off
 from crossfade.stores.lance.schema import indexed, literal, quoted
 
 # Old versions keep their files: all batches together write a column at most so many times.
@@ -25,7 +25,7 @@ _TIMES = 16
 def write_batch(dataset: Any, folder: Path, id: str, rows: pa.RecordBatch) -> int:
     """Set the columns of these rows in a table as it was when they were read.
 
-    Gives the number of rows written: none if one of them has changed since.
+    Gives the number of rows written: none if one of them has changed since, or may have.
     """
     names = set(rows.schema.names) - {id}
     if dataset.count_rows() <= _TIMES * len(rows) and not names & indexed(dataset):
@@ -36,7 +36,8 @@ def write_batch(dataset: Any, folder: Path, id: str, rows: pa.RecordBatch) -> in
     try:
         return int(merge.execute(pa.Table.from_batches([rows]))["num_updated_rows"])
     except (OSError, RuntimeError) as error:
-        if is_conflict(error):
+        # Of an answer that broke off nobody knows what was done: the rows tell who reads them.
+        if is_conflict(error) or is_cut_off(error):
             return 0
         raise
 
@@ -72,7 +73,7 @@ def _in_place(dataset: Any, folder: Path, id: str, rows: pa.RecordBatch) -> int 
         committed = True
     except (OSError, RuntimeError) as error:
         committed = bool(in_use(dataset.uri, _files(updated) - before))
-        if not committed and is_conflict(error):
+        if not committed and (is_conflict(error) or is_cut_off(error)):
             return None
         if not committed:
             raise
