@@ -44,9 +44,9 @@ def test_a_point_replaced_between_the_look_and_the_write_is_not_written(
 ):
     update = Points.update
 
-    def replaced_first(self, told, mark=None):
+    def replaced_first(self, *given):
         app.change(3, "another", old[5])
-        return update(self, told, mark)
+        return update(self, *given)
 
     monkeypatch.setattr(Points, "update", replaced_first)
     rows = store.read([2, 3, 4], [store.vector])
@@ -59,10 +59,10 @@ def test_a_point_replaced_between_the_look_and_the_write_is_not_written(
 def test_a_point_deleted_between_the_look_and_the_write_stays_deleted(app, store, monkeypatch):
     update = Points.update
 
-    def deleted_first(self, told, mark=None):
+    def deleted_first(self, *given):
         if 3 in app.payloads():
             app.delete(3)
-        return update(self, told, mark)
+        return update(self, *given)
 
     monkeypatch.setattr(Points, "update", deleted_first)
     assert store.write(written(store, [2, 3])) == 1
@@ -73,10 +73,10 @@ def test_a_point_deleted_between_the_look_and_the_write_stays_deleted(app, store
 def test_a_change_of_the_vector_alone_is_seen_at_the_next_look(app, store, old, monkeypatch):
     update = Points.update
 
-    def changed_first(self, told, mark=None):
+    def changed_first(self, *given):
         vector = edge.PointVectors(id=3, vector={"vector": old[5].tolist()})
         app.shard.update(UPDATE.update_vectors([vector]))
-        return update(self, told, mark)
+        return update(self, *given)
 
     rows = store.read([3], [store.vector])
     with monkeypatch.context() as patch:

@@ -21,6 +21,12 @@ def _kept(where: Address, key: str) -> str | None:
     return value_in(where.at, where.table, key)
 
 
+def _collections(url: str) -> list[str]:
+    from crossfade.stores.qdrant.client import collections_at
+
+    return collections_at(url)
+
+
 KIND = StoreKind(
     "qdrant",
     "qdrant://HOST:PORT#COLLECTION or qdrant:DIR#COLLECTION (Qdrant)",
@@ -29,4 +35,5 @@ KIND = StoreKind(
     schemes=("qdrant", "qdrant+https"),
     table="collection",
     local=True,
+    tables=_collections,
 )

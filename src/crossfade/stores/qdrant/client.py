@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from crossfade.errors import BadInput, CrossfadeError, MissingExtra, StoreError
 from crossfade.redaction import redact
 from crossfade.stores.address import Url, safe_name
+from crossfade.stores.names import PREFIX
 
 KEY = "QDRANT_API_KEY"
 _SECONDS = 60
@@ -81,6 +82,17 @@ def connect(url: str) -> Database:
             check_compatibility=False,
         )
     return Database(client, name, None)
+
+
+def collections_at(url: str) -> list[str]:
+    """The application's collections, for a message that asks for one of them."""
+    database = connect(url)
+    try:
+        with translate_errors(database.name):
+            found = database.client.get_collections().collections
+    finally:
+        database.close()
+    return sorted(one.name for one in found if not one.name.startswith(PREFIX))
 
 
 def local_client(folder: str | Path) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from crossfade.errors import StoreError
@@ -156,17 +156,25 @@ class Points:
         self._send([self.models.SetPayloadOperation(set_payload=told)])
         return mark
 
-    def update(self, told: Mapping[Id, Written], mark: str | None = None) -> int:
+    def update(
+        self,
+        told: Mapping[Id, Written],
+        mark: str | None = None,
+        before: Collection[Id] = (),
+        *,
+        only: Any = None,
+    ) -> int:
         """Set vectors and payload fields of points, those alone that have the mark, if one is
-        given; those that are gone stay gone.
+        given, or that meet `only`; those that are gone stay gone. Gives how many were written.
 
-        The fields are taken away first and set last: a point has them while its vector is theirs.
+        A point has the fields while its vector is theirs: from those that have some already
+        (`before`) they are taken away first, and they are set last. Each of these is on condition
+        of the mark, for a point may be replaced before any of them.
         """
         models = self.models
-        condition = None
         if mark is not None:
             match = models.FieldCondition(key=MARK, match=models.MatchValue(value=mark))
-            condition = models.Filter(must=[match])
+            only = models.Filter(must=[match])
         left = dict(told)
         for _ in range(_TRIES):
             if not left:
@@ -178,28 +186,65 @@ class Points:
             ]
             operations: list[Any] = []
             names = list({name: None for _, fields in left.values() for name in fields})
-            if names:
-                taken = models.DeletePayload(keys=names, points=list(left))
+            if having := [key for key in left if key in before]:
+                taken = models.DeletePayload(keys=names, **self._chosen(having, mark))
                 operations.append(models.DeletePayloadOperation(delete_payload=taken))
             if vectors:
-                update = models.UpdateVectors(points=vectors, update_filter=condition)
+                update = models.UpdateVectors(points=vectors, update_filter=only)
                 operations.append(models.UpdateVectorsOperation(update_vectors=update))
+            for fields, keys in _alike(left):
+                payload = models.SetPayload(payload=fields, **self._chosen(keys, mark))
+                operations.append(models.SetPayloadOperation(set_payload=payload))
             try:
-                if mark is not None:
-                    self._send(operations)
-                    operations, left = [], self._marked(left, mark)
-                for fields, keys in _alike(left):
-                    payload = models.SetPayload(payload=fields, points=keys)
-                    operations.append(models.SetPayloadOperation(set_payload=payload))
                 self._send(operations)
-                return len(left)
             except StoreError:
                 # A point that was deleted meanwhile fails the whole call.
                 there = {record.id for record in self.given(list(left), vectors=False)}
                 if there == set(left):
                     raise
                 left = {key: value for key, value in left.items() if key in there}
+                continue
+            if mark is not None:
+                return self._marked(left, mark)
+            return len(left) - (self._take_back(left, names) if names else 0)
         raise StoreError("its points keep vanishing", where=self.name, step="try again later")
+
+    def _chosen(self, ids: Sequence[Id], mark: str | None) -> dict[str, Any]:
+        """Points for a change of their payload: by their ids, or those of them with the mark.
+
+        Ids lead an engine to them, so the condition costs it some microseconds; local mode would
+        look at all points for each.
+        """
+        if mark is None:
+            return {"points": list(ids)}
+        models = self.models
+        match = models.FieldCondition(key=MARK, match=models.MatchValue(value=mark))
+        return {"filter": models.Filter(must=[models.HasIdCondition(has_id=list(ids)), match])}
+
+    def _marked(self, told: Mapping[Id, Written], mark: str) -> int:
+        """How many have the mark still, and so what was written on condition of it."""
+        with translate_errors(self.name):
+            found = self.client.retrieve(
+                self.collection, list(told), with_payload=[MARK], with_vectors=False
+            )
+        return sum((record.payload or {}).get(MARK) == mark for record in found)
+
+    def _take_back(self, told: Mapping[Id, Written], names: Sequence[str]) -> int:
+        """Take the fields from points that lost the vectors they were to go with: where there are
+        no marks, one may have been replaced after it got these and before it got the fields. Gives
+        how many there are, with those that are gone.
+        """
+        wanted = list({name: None for vectors, _ in told.values() for name in vectors})
+        found = self.given(list(told), wanted)
+        bare = [
+            record.id
+            for record in found
+            if any(vector_of(record, name) is None for name in told[record.id][0])
+        ]
+        if bare:
+            with translate_errors(self.name):
+                self.client.delete_payload(self.collection, list(names), self._those(bare))
+        return len(told) - len(found) + len(bare)
 
     def unmark(self, ids: Sequence[Id] | None = None) -> None:
         """Take the marks from these points, or from all: a killed process may have left some."""
@@ -208,18 +253,6 @@ class Points:
             those = self._those(ids)
         with translate_errors(self.name):
             self.client.delete_payload(self.collection, [MARK], those)
-
-    def _marked(self, told: Mapping[Id, Written], mark: str) -> dict[Id, Written]:
-        """Those that have the mark still, and so the vectors that were written on condition of it.
-
-        By one look, for a condition on every single payload would be a search for each point.
-        """
-        with translate_errors(self.name):
-            found = self.client.retrieve(
-                self.collection, list(told), with_payload=[MARK], with_vectors=False
-            )
-        kept = {record.id for record in found if (record.payload or {}).get(MARK) == mark}
-        return {key: value for key, value in told.items() if key in kept}
 
     def _send(self, operations: Sequence[Any]) -> None:
         if operations:
@@ -246,8 +279,14 @@ class Points:
 
         A vector without bookkeeping is what a write that was cut short has left; or it was moved
         before, and what the application has made of it since is not undone. A point that has a
-        `target` was given it by the application, or by a run that was cut short.
+        `target` was given it by the application, or by a run that was cut short; it may get it
+        between the look and the write, so that is on condition too.
         """
+        models = self.models
+        still = models.Filter(
+            must=[models.HasVectorCondition(has_vector=source)],
+            must_not=[models.HasVectorCondition(has_vector=target)],
+        )
         for page in self.all():
             due = [
                 record
@@ -260,7 +299,7 @@ class Points:
                 if (vector := vector_of(record, source)) is not None
                 and vector_of(record, target) is None
             }
-            self.update(given)
+            self.update(given, only=still)
             if due and fields:
                 with translate_errors(self.name):
                     those = self._those([record.id for record in due])

@@ -9,9 +9,10 @@ Rows go in pieces, first their vectors, then their bookkeeping, and a row counts
 has the latter. Qdrant has no version of a row: the token is a hash of the old vector and of the
 application's payload, which `write` compares just before it writes. A point that is upserted in the
 instant between is not written: a mark is put on it before the look, which an upsert takes away, and
-the write is on condition of the mark. A vector or a field that is changed by itself in that instant
-is not noticed by the write, but by the row's fingerprints at the next look; a deleted row does not
-come back even then.
+every operation of the write is on condition of the mark. Local mode has none: there bookkeeping is
+taken back from a point that lost its vector before it got it. A vector or a field that is changed
+by itself in that instant is not noticed by the write, but by the row's fingerprints at the next
+look; a deleted row does not come back even then.
 
 Ids are those of the points, integers or UUIDs. A single vector without a name is called `vector`
 here; when it is promoted it really gets that name. A server goes on taking vectors without a name
@@ -39,6 +40,7 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Obstacle,
+    OwnVectors,
     Where,
     Work,
 )
@@ -215,18 +217,21 @@ class QdrantStore:
         ids = [point_id(key) for key in rows[self.id].to_pylist()]
         given = rows[TOKEN].to_pylist() if TOKEN in rows.schema.names else None
         empty = {n: ~rows[n].is_valid().to_numpy(zero_copy_only=False) for n in vectors}
-        written = 0
+        written, params = 0, self._points.vectors()
         for first in range(0, len(rows), PIECE):
             row_of = {key: first + n for n, key in enumerate(ids[first : first + PIECE])}
             known = [key for key in row_of if key is not None]
             # Before the look: a point that is replaced from here on has lost it.
             mark = self._points.mark(known) if self._marks else None
-            now = self.read(known, [])
-            told, taken = {}, []
-            for key, token in zip(now[self.id].to_pylist(), now[TOKEN].to_pylist(), strict=True):
-                at = row_of[key]
+            now = self._points.given(known, self._vectors_read([], params))
+            seen = tokens(now, self._numbers(now, params)).to_pylist()
+            told, taken, before = {}, [], set()
+            for record, token in zip(now, seen, strict=True):
+                key, at = record.id, row_of[record.id]
                 if given is not None and given[at] != token:
                     continue
+                if any(name in (record.payload or {}) for name in fields):
+                    before.add(key)
                 if any(nothing[at] for nothing in empty.values()):
                     taken.append(key)
                 else:
@@ -235,7 +240,7 @@ class QdrantStore:
                         {name: values[at] for name, values in fields.items()},
                     )
             self._points.clear(taken, list(vectors), list(fields))
-            written += self._points.update(told, mark) + len(taken)
+            written += self._points.update(told, mark, before) + len(taken)
         if self._marks:
             self._points.unmark([key for key in ids if key is not None])
         return written
@@ -360,6 +365,16 @@ class QdrantStore:
         for key in (_PROMOTING, _LEAVING):
             self._state.put(key, None)
 
+    def own_vectors(self, column: str) -> OwnVectors:
+        """By the points: the old vectors go before the first of the new ones has their name."""
+        vectors = self._points.vectors()
+        if column not in vectors or self._state.get(_COPIED) is not None:
+            return "new"
+        if self._takes_old(vectors):
+            return "old" if self._old_is_there(column, vectors) else "neither"
+        whole = self.vector in vectors and not self._lacks(self.vector, column)
+        return "new" if whole else "neither"
+
     def _takes_old(self, vectors: Mapping[str, Any]) -> bool:
         """Whether the collection still takes old vectors, promotion begun or not."""
         return self._real in vectors and self._state.get(_LEAVING) != "gone"
@@ -376,12 +391,16 @@ class QdrantStore:
             return False
         if self._state.get(_LEAVING) is None:
             return True
-        gone = self._points.models.Filter(
+        return not self._lacks(self._real, column)
+
+    def _lacks(self, real: str, column: str) -> bool:
+        """Whether any point that has the shared vector is without another."""
+        lacking = self._points.models.Filter(
             must=[self._points.models.HasVectorCondition(has_vector=column)],
-            must_not=[self._points.models.HasVectorCondition(has_vector=self._real)],
+            must_not=[self._points.models.HasVectorCondition(has_vector=real)],
         )
         with translate_errors(self.name):
-            return not self._client.scroll(self._collection, gone, limit=1)[0]
+            return bool(self._client.scroll(self._collection, lacking, limit=1)[0])
 
     def _settle(self, columns: Sequence[str], work: Work, *, whole: bool) -> None:
         """Show every row to `work` until it has nothing to do; where some old vectors are gone
@@ -495,13 +514,17 @@ class QdrantStore:
             return record
         return record.model_copy(update={"vector": {}})
 
+    def _numbers(self, records: Sequence[Any], vectors: Mapping[str, Any]) -> Numbers:
+        """The old vectors of points."""
+        return Numbers.of(records, self._real, int(params_of(vectors, self._real).size))
+
     def _batch(
         self, records: Sequence[Any], columns: Sequence[str], vectors: Mapping[str, Any]
     ) -> pa.RecordBatch:
         """Points as the contract wants them: (id, *columns, TOKEN)."""
         added = self._state.columns()
         out: dict[str, Any] = {self.id: pa.array([record.id for record in records])}
-        old = Numbers.of(records, self._real, int(params_of(vectors, self._real).size))
+        old = self._numbers(records, vectors)
         for name in columns:
             if name == self.vector or name in vectors:
                 real = self._called(name)

@@ -271,8 +271,12 @@ class EdgeClient:
                     self._do("set_payload", ids, payload.payload)
             else:
                 taken = operation.delete_payload
-                ids = [_engine_id(key) for key in taken.points or ()]
-                self._do("delete_payload", ids, taken.keys)
+                if taken.filter is not None:
+                    kept = self._filter(taken.filter)
+                    self._do("delete_payload_by_filter", kept, taken.keys)
+                else:
+                    ids = [_engine_id(key) for key in taken.points or ()]
+                    self._do("delete_payload", ids, taken.keys)
 
     def optimize(self) -> None:
         """Build what indexes are due."""
