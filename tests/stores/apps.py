@@ -227,22 +227,23 @@ class MilvusApp:
     """A user of milvus-lite, where all of a process share one server."""
 
     text_ids, unit_length = TEXT_IDS, False
+    name = "items"
 
     def __init__(self, folder: Path) -> None:
         from crossfade.stores.milvus.client import local_client
 
         self.file = folder / "milvus.db"
         self.client = local_client(self.file)
-        self.address = f"milvus:{self.file}#items"
+        self.address = f"milvus:{self.file}#{self.name}"
 
     def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
-        create_in_milvus(self.client, "items", ids, old.shape[1])
+        create_in_milvus(self.client, self.name, ids, old.shape[1])
         self.insert(ids, bodies, kinds, old)
 
     def insert(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
         rows = zip(ids, bodies, kinds, old.astype(np.float32), strict=True)
         told = [{"id": k, "body": b, "kind": n, "vector": v} for k, b, n, v in rows]
-        self.client.upsert("items", told)
+        self.client.upsert(self.name, told)
 
     def change(self, key: Any, body: str, old: np.ndarray) -> None:
         kind = self._rows([key])[0]["kind"]
@@ -251,13 +252,13 @@ class MilvusApp:
     def empty(self, key: Any) -> None:
         """Milvus wants a vector of every row: one that says nothing."""
         row = self._rows([key])[0]
-        self.client.upsert("items", [{**row, "vector": np.zeros(len(row["vector"]), np.float32)}])
+        self.client.upsert(self.name, [{**row, "vector": np.zeros(len(row["vector"]), np.float32)}])
 
     def delete(self, key: Any) -> None:
-        self.client.delete("items", ids=[key])
+        self.client.delete(self.name, ids=[key])
 
     def old(self) -> dict[Any, np.ndarray]:
-        found = self.client.query("items", filter="kind >= 0", consistency_level="Strong")
+        found = self.client.query(self.name, filter="kind >= 0", consistency_level="Strong")
         return {row["id"]: np.array(row["vector"], np.float32) for row in found}
 
     def close(self) -> None:
@@ -266,7 +267,7 @@ class MilvusApp:
         release(self.file, self.client)
 
     def _rows(self, ids: list) -> list:
-        return self.client.get("items", ids=ids, consistency_level="Strong")
+        return self.client.get(self.name, ids=ids, consistency_level="Strong")
 
 
 class MilvusServerApp(MilvusApp):
@@ -281,7 +282,7 @@ class MilvusServerApp(MilvusApp):
         for name in self.client.list_collections():
             if name != "crossfade_state":
                 self.client.drop_collection(name)
-        self.address = f"{server.url}#items"
+        self.address = f"{server.url}#{self.name}"
 
     def close(self) -> None:
         self.client.close()

@@ -274,7 +274,9 @@ def _held_index(path: Path) -> HeldIndex:
                     where=path,
                     step="build it again, with an id for each vector",
                 )
-            # By a table of its own it finds the list that a vector is in.
+            # By a table of its own it finds the list that a vector is in. One that is in the file
+            # has wrong ids where vectors were added without any after it was made.
+            index.set_direct_map_type(faiss.DirectMap.NoMap)
             index.set_direct_map_type(faiss.DirectMap.Hashtable)
             if ids is None and not np.array_equal(keys, np.arange(rows)):
                 ids = keys

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from crossfade.errors import BadInput
+from crossfade.errors import BadInput, StoreError
 
 # What tells one database from another, and so has to be there if a name is typed again.
 _SHOWN = (
@@ -19,6 +19,8 @@ _WITH_AT = re.compile(
     r"\?(?:[a-z_]+=[^&]*&)*(?:user|password|sslpassword|passfile|options)=[^&]*$", re.DOTALL
 )
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]@\s]*)(?::[0-9]*)?")
+MOST_LISTED = 20
+"""How many tables an error names."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +165,26 @@ def url_and_table(
             )
         url, table = parts.written(), parts.table
     if not table:
-        step = f"add #{what.upper()} to the address"
-        if tables is not None:
-            step += f": there are {', '.join(tables(url)) or 'none'}"
-        raise BadInput(f"names no {what}", where=safe_name(text), step=step)
+        raise unnamed(what, text, _listed(url, tables))
     return url, table
+
+
+def unnamed(what: str, text: str, found: Sequence[str] | None, mark: str = "#") -> BadInput:
+    """The error of an address that names no table, with those it could name if they are known.
+
+    >>> str(unnamed("table", "shop", ["docs", "items"]))
+    'shop: names no table → add #TABLE to the address: there are docs, items'
+    """
+    step = f"add {mark}{what.upper()} to the address"
+    if found is not None:
+        more = ["…"] if len(found) > MOST_LISTED else []
+        step += f": there are {', '.join([*found[:MOST_LISTED], *more]) or 'none'}"
+    return BadInput(f"names no {what}", where=safe_name(text), step=step)
+
+
+def _listed(url: str, tables: Callable[[str], list[str]] | None) -> list[str] | None:
+    try:
+        return None if tables is None else tables(url)
+    except StoreError:
+        # That there is no server, or that it is busy, is told once the address is whole.
+        return None

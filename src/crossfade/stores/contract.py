@@ -27,6 +27,9 @@ Id = int | str
 Where = Mapping[str, Any]
 Work = Callable[[pa.RecordBatch], pa.RecordBatch | None]
 """Is shown rows as `Store.stream` gives them; makes what `Store.write` takes, of some of them."""
+OwnVectors = Literal["old", "new", "neither"]
+"""What an application finds by the name that it knows its vectors by: `neither` where they are not
+all old and not all new, or where nothing has the name."""
 Change = Callable[[str | None, float], str | None]
 """Makes of a value, and of the time in seconds, what is to be there instead."""
 
@@ -72,10 +75,12 @@ class Description:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Something that `promote` would break or lose; `final` if nobody may wave it through."""
+    """Something that `promote` would break or lose; `final` if nobody may wave it through, `rows`
+    if it is the matter with rows, which come at any time: `verify` looks for it too."""
 
     cause: str
     final: bool = True
+    rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -255,6 +260,17 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class StepwiseSwitch(Store, Protocol):
+    """A store whose `promote` drops the added column later than the vectors change places, so that
+    the columns there are do not tell whether they have."""
+
+    def own_vectors(self, column: str) -> OwnVectors:
+        """Which vectors the application's own name stands for at this moment, by a look at what it
+        would find; `new` where a `promote` of `column` has come to its end."""
+        ...
+
+
+@runtime_checkable
 class WholeColumns(Store, Protocol):
     """A store that has a better way to write added columns for the first time than row by row."""
 
@@ -312,6 +328,16 @@ class TwoSided(Store, Protocol):
 
 
 @runtime_checkable
+class RandomAccess(Store, Protocol):
+    """A store that finds some rows by chance without going through all of them."""
+
+    def draw(self, rows: int, seed: int) -> list[Id]:
+        """Ids of so many rows, or of all there are, in a random order, each as likely as the
+        others."""
+        ...
+
+
+@runtime_checkable
 class Joinable(Store, Protocol):
     """A store that several processes may fill at a time: each of them a worker, with a mark.
 
@@ -336,4 +362,25 @@ class Joinable(Store, Protocol):
 
     def disown(self, mark: str) -> None:
         """Let a worker that is believed dead write nothing any more, should it wake up."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A copy of a part of a store, to try something out on; `size` is what it takes, in bytes,
+    with all that was added to it and all indexes."""
+
+    store: Store
+    size: Callable[[], int]
+
+
+@runtime_checkable
+class Copyable(Store, Protocol):
+    """A store of which a part can be copied, for a migration to be tried out on the copy."""
+
+    def scratch(self, rows: int) -> AbstractContextManager[Scratch | None]:
+        """A store of the same kind in the same place, with copies of some rows; gone at the end.
+
+        The store itself is read, and nothing else. None where there is no place for a copy.
+        """
         ...

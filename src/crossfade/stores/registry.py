@@ -20,7 +20,7 @@ from crossfade.errors import BadInput
 from crossfade.files import list_arrays, split_name
 from crossfade.files.guards import reading
 from crossfade.remote import is_remote, to_path
-from crossfade.stores.address import Address, url_and_table
+from crossfade.stores.address import Address, unnamed, url_and_table
 from crossfade.stores.contract import Store
 
 GROUP = "crossfade.stores"
@@ -58,7 +58,10 @@ class StoreKind:
     owns: Callable[[Path], bool] | None = None
     """Whether a path without a scheme is one of these."""
     tables: Callable[[str], list[str]] | None = None
-    """What tables there are at an address that names none, for the message that asks for one."""
+    """What tables there are at an address that names none, for the message that asks for one.
+
+    Of a kind whose tables are files or folders, those in a folder.
+    """
 
 
 def kinds() -> Iterator[StoreKind]:
@@ -125,6 +128,8 @@ def address_of(address: str | Path) -> Address:
     for kind in kinds() if scheme else ():
         if scheme in kind.schemes:
             if not kind.table:
+                if kind.tables is not None and (found := kind.tables(text)):
+                    raise unnamed("file", text, found, "/")
                 return Address(kind.name, text)
             parts = url_and_table(text, kind.table, kind.written, kind.local, kind.tables)
             return Address(kind.name, *parts)
@@ -136,7 +141,17 @@ def address_of(address: str | Path) -> Address:
         for kind in kinds():
             if kind.owns is not None and kind.owns(path):
                 return Address(kind.name, str(path))
+    if (error := _unnamed(text)) is not None:
+        raise error
     raise BadInput("no such store", where=text, step=f"name {forms(kinds())}")
+
+
+def _unnamed(folder: str) -> BadInput | None:
+    """What is the matter with a folder that holds tables, and is none."""
+    for kind in kinds():
+        if kind.owns is not None and kind.tables is not None and (found := kind.tables(folder)):
+            return unnamed(kind.table, folder, found)
+    return None
 
 
 def open_store(
@@ -186,7 +201,7 @@ def _kind(where: Address) -> StoreKind:
 
 def is_store(what: str) -> bool:
     """Whether this names a store: an address, a LanceDB table that is no pairs file, or a folder
-    of Parquet files."""
+    of Parquet files; or stores, as a folder of tables does that is no upgrade's own."""
     path = to_path(what)
     with reading(path):
         there = path.exists()
@@ -195,4 +210,9 @@ def is_store(what: str) -> bool:
     if path.suffix == ".lance" and path.is_dir():
         names = {array.name for array in list_arrays(path)}
         return not {"old", "new"} <= names
-    return path.is_dir() and any(path.glob("*.parquet"))
+    if not path.is_dir():
+        return False
+    if any(path.glob("*.parquet")):
+        return True
+    # An upgrade is one, whatever else has been put into its folder.
+    return not (path / "config.json").exists() and _unnamed(what) is not None

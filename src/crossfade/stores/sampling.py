@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from crossfade.stores.contract import Id, Store
+from crossfade.stores.contract import Id, RandomAccess, Store
 from crossfade.stores.rows import id_list
 
 _AT_ONCE = 100_000
@@ -27,6 +27,8 @@ def draw_ids(
 
     `among` says of ids which may be drawn; `progress` is told how many rows were looked at.
     """
+    if among is None and progress is None and isinstance(store, RandomAccess):
+        return store.draw(rows, seed)
     rng = np.random.default_rng(seed)
     kept: list[Id] = []
     marks = np.empty(0)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from crossfade.errors import BadInput, StoreError
 from crossfade.files.arrow import to_arrow
-from crossfade.stores import TOKEN, Column, Range, Store, open_store
+from crossfade.stores import TOKEN, Column, Range, StepwiseSwitch, Store, open_store
 from crossfade.stores.rows import matrix
 
 Float = NDArray[np.float32]
@@ -265,6 +265,8 @@ class StoreContract:
     def test_promoting_leaves_one_vector_column(self, app: Any, added: Any) -> None:
         rows = written(added, everyone(app))
         added.write(rows)
+        stepwise = isinstance(added, StepwiseSwitch)
+        assert not stepwise or added.own_vectors(VECTOR.name) == "old"
         name = added.promote(
             VECTOR.name, [STATE.name, PRINT.name], columns=(), work=nothing_to_write
         )
@@ -272,6 +274,7 @@ class StoreContract:
             added.promote(VECTOR.name, [STATE.name, PRINT.name], columns=(), work=nothing_to_write)
             == name
         )
+        assert not stepwise or added.own_vectors(VECTOR.name) == "new"
         added.close()
         again = open_store(app.address, vector=name)
         found = again.describe()

@@ -79,6 +79,7 @@ def test_it_ends_whole_wherever_it_dies(app):
         found = app.old()
         (dim,) = {len(vector) for vector in found.values()}
         seen.add(dim)
+        assert store.own_vectors("crossfade_vector") == ("old" if dim == D else "new")
         wanted = old if dim == D else old @ MAP
         assert all(is_near(found[app.key(i)], wanted[i]) for i in range(ROWS))
         assert len(found) == ROWS

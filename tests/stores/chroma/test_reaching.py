@@ -30,16 +30,22 @@ def test_addresses_name_folders_and_servers():
     assert address_of("chroma+https://host:8000#items").table == "items"
 
 
-def test_an_address_without_a_collection_lists_those_there_are(app):
+@pytest.fixture
+def first(app):
+    """Its collection is named among the first: others have left theirs on the server."""
+    app.name = f"a-{app.name}"
     fill(app)
-    with pytest.raises(BadInput, match=f"names no collection .* there are .*{app.name}"):
-        open_store(app.address.partition("#")[0])
+    return app
 
 
-def test_a_collection_that_is_not_there_is_told_with_those_that_are(app):
-    fill(app)
-    with pytest.raises(BadInput, match=f"no such collection .*{app.name}"):
-        open_store(f"{app.address.partition('#')[0]}#other")
+def test_an_address_without_a_collection_lists_those_there_are(first):
+    with pytest.raises(BadInput, match=f"names no collection .* there are .*{first.name}"):
+        open_store(first.address.partition("#")[0])
+
+
+def test_a_collection_that_is_not_there_is_told_with_those_that_are(first):
+    with pytest.raises(BadInput, match=f"no such collection .*{first.name}"):
+        open_store(f"{first.address.partition('#')[0]}#other")
 
 
 @pytest.mark.parametrize(

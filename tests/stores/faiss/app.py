@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 TEXT_IDS = ("b", "a", "it's", "Ä", 'quo"te', "z", "gone")
+LISTS = 4
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -31,6 +32,17 @@ class FaissApp:
 
     def make(self, dim: int) -> Any:
         return faiss.IndexFlatIP(dim)
+
+    def with_ids(self, index: Any) -> Any:
+        """What keeps ids for an index that has none itself."""
+        return faiss.IndexIDMap2(index)
+
+    def read(self, index: Any) -> tuple[list, np.ndarray]:
+        """Ids, or places where they lie beside it, and vectors."""
+        if isinstance(index, faiss.IndexIDMap2):
+            ids = faiss.vector_to_array(index.id_map).tolist()
+            return ids, faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
+        return list(range(index.ntotal)), index.reconstruct_n(0, index.ntotal)
 
     def create(self, ids: list, bodies: list[str], kinds: list[int], old: np.ndarray) -> None:
         self._put(ids, bodies, kinds, unit(old))
@@ -67,19 +79,14 @@ class FaissApp:
         """Nothing is held open."""
 
     def _all(self) -> tuple[list, list, list, np.ndarray]:
-        index = faiss.read_index(str(self.path))
+        ids, vectors = self.read(faiss.read_index(str(self.path)))
         beside = self.path.with_name("items.ids.txt")
         if beside.exists():
             ids = beside.read_text().split("\n")
-            inner = index
-        else:
-            ids = faiss.vector_to_array(index.id_map).tolist()
-            inner = faiss.downcast_index(index.index)
         table = pq.read_table(self.path.with_name("items.parquet"))
         row = {key: n for n, key in enumerate(table["id"].to_pylist())}
         bodies, kinds = (table[name].to_pylist() for name in ("body", "kind"))
         places = [row[key] for key in ids]
-        vectors = inner.reconstruct_n(0, index.ntotal)
         return ids, [bodies[n] for n in places], [kinds[n] for n in places], vectors
 
     def _put(self, ids: list, bodies: list, kinds: list, vectors: np.ndarray) -> None:
@@ -87,13 +94,14 @@ class FaissApp:
         pq.write_table(table, self.path.with_name(".items.parquet"))
         self.path.with_name(".items.parquet").replace(self.path.with_name("items.parquet"))
         index = self.make(vectors.shape[1])
+        index.train(vectors)
         if isinstance(ids[0], str):
             index.add(vectors)
             written = self.path.with_name(".items.ids.txt")
             written.write_text("\n".join(ids))
             written.replace(self.path.with_name("items.ids.txt"))
         else:
-            index = faiss.IndexIDMap2(index)
+            index = self.with_ids(index)
             index.add_with_ids(vectors, np.array(ids, np.int64))
         faiss.write_index(index, str(self.path.with_name(".items.index")))
         self.path.with_name(".items.index").replace(self.path)
@@ -104,3 +112,22 @@ class HnswApp(FaissApp):
 
     def make(self, dim: int) -> Any:
         return faiss.IndexHNSWFlat(dim, 8, faiss.METRIC_INNER_PRODUCT)
+
+
+class IvfApp(FaissApp):
+    """With lists, all of which a search goes through: they keep ids themselves."""
+
+    def make(self, dim: int) -> Any:
+        made = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, LISTS, faiss.METRIC_INNER_PRODUCT)
+        made.nprobe = LISTS
+        return made
+
+    def with_ids(self, index: Any) -> Any:
+        return index
+
+    def read(self, index: Any) -> tuple[list, np.ndarray]:
+        _, (ids,), (vectors,) = index.search_and_reconstruct(
+            np.zeros((1, index.d), np.float32), index.ntotal
+        )
+        order = np.argsort(ids)
+        return ids[order].tolist(), vectors[order]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.stores.faiss.app import FaissApp, HnswApp
+from tests.stores.faiss.app import FaissApp, HnswApp, IvfApp
 
-APPS = {"flat": FaissApp, "hnsw": HnswApp}
+APPS = {"flat": FaissApp, "hnsw": HnswApp, "ivf": IvfApp}
 
 
 @pytest.fixture(params=sorted(APPS))

@@ -45,6 +45,7 @@ def ivf():
     made.train(OLD)
     made.add_with_ids(OLD, np.arange(ROWS)[::-1] * 3)
     made.nprobe = 3
+    made.set_direct_map_type(faiss.DirectMap.Hashtable)
     return made
 
 
@@ -99,8 +100,30 @@ def test_an_index_becomes_another_of_its_kind(path, kind):
         assert (after.hnsw.efConstruction, after.hnsw.efSearch) == (33, 44)
     if kind == "ivf":
         assert (after.nlist, after.nprobe) == (4, 3)
+        # The application may ask for vectors by their ids, as before.
+        np.testing.assert_array_equal(after.reconstruct(ids[17]), query)
     again = matrix(open_store(f"faiss:{path}").read(ids, ["vector"])["vector"])
     np.testing.assert_array_equal(again, new)
+
+
+@pytest.mark.parametrize("table", [faiss.DirectMap.Array, faiss.DirectMap.Hashtable])
+def test_an_index_of_lists_gives_vectors_by_their_places_as_before(path, table):
+    made = faiss.index_factory(DIM, "IVF4,Flat", faiss.METRIC_L2)
+    made.train(OLD)
+    # A hash table that is there before FAISS enters all under wrong places.
+    made.set_direct_map_type(table)
+    made.add(OLD)
+    faiss.write_index(made, str(path))
+    store = open_store(f"faiss:{path}")
+    np.testing.assert_array_equal(matrix(next(store.stream(["vector"]))["vector"]), OLD)
+    store.add_columns(ADDED)
+    rows = written(store, list(range(ROWS)))
+    store.write(rows)
+    store.promote(VECTOR.name, NAMES, columns=["vector"], work=idle)
+    after = faiss.read_index(str(path))
+    assert after.direct_map.type == table
+    new = [after.reconstruct(place) for place in range(ROWS)]
+    np.testing.assert_array_equal(new, matrix(rows[VECTOR.name]))
 
 
 @pytest.mark.parametrize("kind", ["SQ8", "PQ3x4np", "IVF4,PQ3x4np", "IVF4,SQ8", "HNSW8,SQ8"])

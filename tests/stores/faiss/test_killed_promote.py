@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
+import faiss
 import numpy as np
-from tests.stores.faiss.app import FaissApp, unit
+import pytest
+from tests.stores.faiss.app import unit
+from tests.stores.faiss.conftest import APPS
 
 from crossfade.files.arrow import to_arrow
 from crossfade.stores import TOKEN, open_store
@@ -54,6 +57,8 @@ def killed_at(address, number):
     """Whether the process died before the n-th act that lasts."""
     child = os.fork()
     if child == 0:
+        # Its threads do not come along, and would be waited for.
+        faiss.omp_set_num_threads(1)
         left = number
 
         def dying(act):
@@ -76,10 +81,11 @@ def killed_at(address, number):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
-def test_a_kill_at_any_act_leaves_the_old_index_or_the_new_one(tmp_path):
+@pytest.mark.parametrize("kind", sorted(APPS))
+def test_a_kill_at_any_act_leaves_the_old_index_or_the_new_one(kind, tmp_path):
     ends, number = set(), 0
     while True:
-        app = FaissApp(tmp_path / str(number))
+        app = APPS[kind](tmp_path / str(number))
         lifted(app)
         died = killed_at(app.address, number)
         found = app.old()

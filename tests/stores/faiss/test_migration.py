@@ -1,5 +1,5 @@
-"""Whole migrations on an index of FAISS: the tests of `tests/migration` that say what becomes of
-rows."""
+"""Whole migrations on an index of FAISS, with its ids around it or in its lists: the tests of
+`tests/migration` that say what becomes of rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.migration.test_ending import *  # noqa: F403
 from tests.migration.test_forward import *  # noqa: F403
 from tests.migration.test_late_rows import *  # noqa: F403
 from tests.migration.test_searching_meanwhile import *  # noqa: F403
-from tests.stores.faiss.app import FaissApp
+from tests.stores.faiss.conftest import APPS
 
 
-@pytest.fixture
-def app(tmp_path):
-    return FaissApp(tmp_path)
+@pytest.fixture(params=["flat", "ivf"])
+def app(request, tmp_path):
+    return APPS[request.param](tmp_path)

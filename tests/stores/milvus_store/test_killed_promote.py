@@ -154,8 +154,12 @@ def _looked_at(client, store, name) -> str:
     column = VECTOR if VECTOR in store.describe().added else "vector"
     assert [hit.id for hit in store.search(query, column=column, k=1)] == [4]
     if dim == DIM:
-        return "old" if client.has_collection(name) else "between"
-    return "new" if view.switched else "gone"
+        seen = "old" if client.has_collection(name) else "between"
+    else:
+        seen = "new" if view.switched else "gone"
+    told = {"between": "neither", "gone": "new"}.get(seen, seen)
+    assert store.own_vectors(VECTOR) == told
+    return seen
 
 
 def _taken_back(client, store, name) -> None:

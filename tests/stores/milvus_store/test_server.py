@@ -1,4 +1,4 @@
-"""What is so on a server alone: the lease, segments, aliases, and a whole migration.
+"""What is so on a server alone: the lease, segments and aliases.
 
 The server is a real one, an old Milvus that knows the least of what stores may be; it is started by
 these tests.
@@ -78,6 +78,13 @@ def test_a_lease_is_held_by_one_and_runs_out_with_its_holder(place):
     time.sleep(1.0)
     with two.lock(settle=_SETTLE):
         assert not one.take("late", 1.0, _SETTLE)
+
+
+def test_a_lease_that_runs_out_before_it_is_sure_is_not_told_as_another_s(place):
+    state = ServerState(place, "slow")
+    with pytest.raises(StoreError, match="answers too slowly"):
+        state.take("slow", 0.05, 0.1)
+    state.put("lease", None)
 
 
 def test_of_two_that_find_a_lease_free_one_gets_it(place, monkeypatch):

@@ -107,6 +107,9 @@ def test_a_kill_at_any_step_of_promoting_can_be_followed_by_another_try(tmp_path
         store.write(rows(range(40), 3))
         ran = subprocess.run([sys.executable, "-c", PROMOTER, app.address, str(steps)])
         again = open_store(app.address)
+        dims = {pq.read_schema(path).field("vector").type.list_size for path in paths}
+        told = {(DIM,): "old", (SHARED,): "new"}.get(tuple(dims), "neither")
+        assert again.own_vectors("crossfade_vector") == told
         if steps:
             # Between the two tries the application adds a file that sorts before all others.
             pq.write_table(

@@ -60,6 +60,7 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Obstacle,
+    OwnVectors,
     Where,
     Work,
 )
@@ -393,6 +394,16 @@ class ChromaStore:
             exchange.swap_back()
         exchange.end()
         self._at = self._resolve()
+
+    def own_vectors(self, column: str) -> OwnVectors:
+        """By who has the name; for a moment it may be nobody, or a collection that an application
+        has made because there was none."""
+        told = Intention.read(self._state)
+        if told is None:
+            return "old" if column in self._state.columns() else "new"
+        holder = self._database.find(self._collection)
+        uid = None if holder is None else holder.uid
+        return "new" if uid == told.new else "old" if uid == told.old else "neither"
 
     def _settle(self, columns: Sequence[str], work: Work) -> None:
         """Show every row to `work` until it has nothing to do."""

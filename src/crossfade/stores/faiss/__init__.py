@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from crossfade.files.guards import reading
 from crossfade.stores.address import Address
 from crossfade.stores.contract import Store
 from crossfade.stores.registry import StoreKind
@@ -21,4 +23,21 @@ def _kept(where: Address, key: str) -> str | None:
     return kept_values(where.at).get(key)
 
 
-KIND = StoreKind("faiss", "faiss:FILE.index (FAISS)", _open, _kept, schemes=("faiss",), table="")
+def _files(at: str) -> list[str]:
+    folder = Path(at.removeprefix("faiss:"))
+    with reading(folder):
+        if not folder.is_dir():
+            return []
+        found = [path for path in folder.iterdir() if path.suffix in (".index", ".faiss")]
+        return sorted(path.name for path in found if path.is_file() and path.name[0] != ".")
+
+
+KIND = StoreKind(
+    "faiss",
+    "faiss:FILE.index (FAISS)",
+    _open,
+    _kept,
+    schemes=("faiss",),
+    table="",
+    tables=_files,
+)

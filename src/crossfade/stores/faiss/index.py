@@ -52,21 +52,25 @@ def read_vectors(path: Path) -> Held:
 
 
 def write_like(path: Path, made: Path, vectors: NDArray[np.float32]) -> None:
-    """Write an index of the same kind and ids, of other vectors in the order of its rows."""
+    """Write an index of the same kind and ids, of other vectors in the order of its rows; of the
+    first rows alone, where there are fewer of them."""
     faiss = library("a FAISS store")
     owner = read_index(path)
     index = faiss.downcast_index(owner)
     mapped = isinstance(index, (faiss.IndexIDMap, faiss.IndexIDMap2))
     inner = faiss.downcast_index(index.index) if mapped else index
     held = read_vectors(path)
-    fresh = _like(faiss, inner, vectors)
-    if mapped:
-        fresh = type(index)(fresh)
+    bare = _like(faiss, inner, vectors)
+    fresh = type(index)(bare) if mapped else bare
     vectors = np.ascontiguousarray(vectors, np.float32)
     if held.ids is not None:
-        fresh.add_with_ids(vectors, held.ids)
+        fresh.add_with_ids(vectors, held.ids[: len(vectors)])
     else:
         fresh.add(vectors)
+    if isinstance(inner, faiss.IndexIVFFlat):
+        # By which an application is given vectors by their ids; as they are added, FAISS would
+        # enter those without an id by a wrong one.
+        bare.set_direct_map_type(inner.direct_map.type)
     try:
         faiss.write_index(fresh, str(made))
     except RuntimeError as error:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crossfade.distance import Distance
@@ -34,6 +35,8 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Obstacle,
+    OwnVectors,
+    Scratch,
     Where,
     Work,
 )
@@ -46,6 +49,7 @@ from crossfade.stores.parquet.delta import Sidecar
 from crossfade.stores.parquet.rows import Changed, Rows, places
 from crossfade.stores.parquet.search import added, allowed, live_in, nearest
 from crossfade.stores.rows import matrix, one_batch
+from crossfade.stores.scratch import folder_beside, folder_bytes
 from crossfade.stores.values import FileValues, beside
 
 _TRIES = 50
@@ -273,11 +277,49 @@ class FaissStore:
                 )
         switch.undo()
 
+    def own_vectors(self, column: str) -> OwnVectors:
+        """By the file itself, until it is noted that the old index goes."""
+        known, switch = self._side.columns(), Switch(self.path, self._folder)
+        if column not in known or switch.dropping:
+            return "new"
+        if not switch.begun:
+            return "old"
+        return "new" if self._is_new(switch, self._base.now(), known[column][0].dim) else "old"
+
     def get(self, key: str) -> str | None:
         return self._values.get(key)
 
     def put(self, key: str, value: str | None) -> None:
         self._values.put(key, value)
+
+    @contextmanager
+    def scratch(self, rows: int) -> Iterator[Scratch | None]:
+        with folder_beside(self.path) as folder:
+            copy = folder / "items.index"
+            try:
+                self._copy(copy, rows)
+            except BadInput:
+                # Of so few rows there is no index of this kind.
+                yield None
+                return
+            store = FaissStore(f"faiss:{copy}", id=self.id, distance=self.distance)
+            yield Scratch(store, lambda: folder_bytes(folder))
+
+    def _copy(self, path: Path, rows: int) -> None:
+        """The first rows of the index, with their ids and columns, as files of their own."""
+        snapshot = self._base.now()
+        write_like(self.path, path, snapshot.held[:rows])
+        at = snapshot.position[:rows]
+        ids = snapshot.ids.take(pa.array(at))
+        if self.path.with_suffix(".ids.npy").exists():
+            np.save(path.with_suffix(".ids.npy"), ids.to_numpy(zero_copy_only=False))
+        elif self.path.with_suffix(".ids.txt").exists():
+            lines = "".join(f"{key}\n" for key in ids.to_pylist())
+            path.with_suffix(".ids.txt").write_text(lines, encoding="utf-8")
+        if snapshot.payload is not None:
+            there = snapshot.rows_of_payload[at]
+            part = snapshot.payload.take(pa.array(there[there >= 0]))
+            pq.write_table(part, path.with_suffix(".parquet"))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -308,8 +350,7 @@ class FaissStore:
         """Bring all rows up to date and put an index of the shared vectors in place."""
         snapshot = self._base.now()
         shared = self._side.columns()[column][0].dim
-        if switch.done or snapshot.held.shape[1] == shared != switch.old_dim:
-            # Ours, or one that the application has built of new vectors since.
+        if self._is_new(switch, snapshot, shared):
             return True
         for first in range(0, len(snapshot.ids), ROWS):
             at = np.arange(first, min(first + ROWS, len(snapshot.ids)))
@@ -326,6 +367,10 @@ class FaissStore:
         before = snapshot.marks[0]
         self._base.check(snapshot)
         return before is not None and switch.put(before)
+
+    def _is_new(self, switch: Switch, snapshot: Snapshot, shared: int) -> bool:
+        """Whether the index is ours, or one that the application has built of new vectors since."""
+        return switch.done or snapshot.held.shape[1] == shared != switch.old_dim
 
     def _kept(self, values: pa.Array, column: Column) -> pa.Array:
         """A column as it is written: vectors at length one, where they are compared by cosine."""

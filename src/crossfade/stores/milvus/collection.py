@@ -190,6 +190,8 @@ class Collection:
             more["consistency_level"] = level
         if partition is not None:
             more["partition_names"] = [partition]
+        # Vectors as pieces of one array, and not as lists of numbers: half of the time of a page.
+        more["strict_float32"] = True
         found = self.database.call(
             "query", self.name, filter=expression, output_fields=list(fields), **more
         )

@@ -168,8 +168,9 @@ class ServerState:
             # Slower than that, another may have found it free before this name was there.
             in_time = time.monotonic() - begin < settle
             time.sleep(settle)
-            if in_time:
-                return self.owner() == owner
+            found = self.owner()
+            if in_time and found is not None:
+                return found == owner
         raise StoreError(
             f"answers too slowly to take a lease, {settle:g} s are not enough",
             where=self.name,

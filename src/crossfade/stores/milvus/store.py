@@ -14,7 +14,6 @@ batch goes in pieces, each of which is seen as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -34,6 +33,7 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Obstacle,
+    OwnVectors,
     Where,
     Work,
 )
@@ -70,6 +70,7 @@ from crossfade.stores.milvus.schema import (
 from crossfade.stores.milvus.state import home_of, named, state_of
 from crossfade.stores.names import check_name
 from crossfade.stores.rows import ids_alone, matrix
+from crossfade.threads import at_once
 
 _SAMPLE = 100
 # Ids that are there twice.
@@ -260,10 +261,10 @@ class MilvusStore:
         ids = rows[self.id].to_pylist()
         given = rows[TOKEN].to_pylist() if TOKEN in rows.schema.names else None
         # Each waits until all that was written before is seen, and the one need not for the other.
-        with ThreadPoolExecutor(1) as pool:
-            known_marks = pool.submit(marks.given, ids, [self.id], level=STRONG)
-            now = view.old.given(ids, view.old.all_fields, level=STRONG)
-            known = known_marks.result()
+        now, known = at_once(
+            lambda: view.old.given(ids, view.old.all_fields, level=STRONG),
+            lambda: marks.given(ids, [self.id], level=STRONG),
+        )
         there = [(at, key) for at, key in enumerate(ids) if key in now]
         seen = hashes([now[key] for _, key in there], view.old.shape, self.vector)
         values = {
@@ -380,6 +381,19 @@ class MilvusStore:
 
     def withdraw(self, column: str) -> None:
         Promotion(self, self._database, self._state, column).undo()
+
+    def own_vectors(self, column: str) -> OwnVectors:
+        """By what the name stands for; between two renames it is nothing."""
+        names = set(self._database.call("list_collections"))
+        new, old, shadow = (prefix + self.home for prefix in (NEW, OLD, SHADOW))
+        if self.asked != self.home:
+            moved = self._database.alias_target(self.asked) == new
+        elif self.home not in names:
+            return "neither"
+        else:
+            moved = old in names
+        # The shadow goes when all was brought over, before anything else does.
+        return "new" if moved or shadow not in names else "old"
 
     def get(self, key: str) -> str | None:
         return self._state.get(named(key))

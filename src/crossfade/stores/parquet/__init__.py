@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from crossfade.remote import to_path
 from crossfade.stores.address import Address
 from crossfade.stores.contract import Store
+from crossfade.stores.lance import tables_in
 from crossfade.stores.registry import StoreKind
 from crossfade.stores.values import FileValues
 
@@ -25,6 +27,11 @@ def _kept(where: Address, key: str) -> str | None:
     return FileValues(path / VALUES).get(key) if ledger is None else ledger.get(key)
 
 
-KIND = StoreKind(
-    "parquet", "a folder of Parquet files", _open, _kept, owns=lambda path: path.is_dir()
-)
+def _owns(path: Path) -> bool:
+    """Any folder but one of LanceDB tables: what else it lacks is told when it is opened."""
+    from crossfade.stores.parquet.base import base_paths
+
+    return path.is_dir() and (not tables_in(path) or bool(base_paths(path)))
+
+
+KIND = StoreKind("parquet", "a folder of Parquet files", _open, _kept, owns=_owns)

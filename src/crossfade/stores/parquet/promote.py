@@ -70,7 +70,7 @@ class Promotion:
         files for no longer than renaming takes.
         """
         while True:
-            waiting = [path for path in base_paths(self.folder) if not self._done(path)]
+            waiting = [path for path in base_paths(self.folder) if not self.done(path)]
             written = [path for path in waiting if self._write(path, id, vector, ready, shared)]
             if not written:
                 return
@@ -93,12 +93,19 @@ class Promotion:
         # One that is there by now in place of ours is the application's, and newer.
         for path in base_paths(self.folder):
             before = self.side / "old" / path.name
-            if self._done(path) and before.exists():
+            if self.done(path) and before.exists():
                 before.replace(path.resolve())
                 _sync_folder(path.resolve().parent)
         for name in ("old", "fresh"):
             shutil.rmtree(self.side / name, ignore_errors=True)
         self.end()
+
+    def done(self, path: Path) -> bool:
+        """Whether a file is the one that was put in its place, or gone."""
+        marks = self._told()["files"].get(path.name)
+        with suppress(FileNotFoundError):
+            return marks is not None and list(signature(path)) == marks["after"]
+        return True
 
     def foreign(self) -> list[Path]:
         """Files that are neither ours nor what they were before."""
@@ -160,12 +167,6 @@ class Promotion:
             fresh = self.side / "fresh" / path.name
             if marks and fresh.exists() and list(signature(fresh)) == marks["before"]:
                 fresh.replace(self.side / "old" / path.name)
-
-    def _done(self, path: Path) -> bool:
-        marks = self._told()["files"].get(path.name)
-        with suppress(FileNotFoundError):
-            return marks is not None and list(signature(path)) == marks["after"]
-        return True
 
     @property
     def _note(self) -> Path:

@@ -140,7 +140,7 @@ class RemotePromotion(Promotion):
         for path in base_paths(self.folder):
             before: Any = self.side / "old" / path.name
             # One that is there by now in place of ours is the application's, and newer.
-            if self._done(path) and before.exists():
+            if self.done(path) and before.exists():
                 before.copy_to(path)
         self._remove()
         self.end()
@@ -150,7 +150,7 @@ class RemotePromotion(Promotion):
         return [
             path
             for path in base_paths(self.folder)
-            if not self._done(path)
+            if not self.done(path)
             and list(signature(path)) != known.get(path.name, {}).get("before")
         ]
 
@@ -183,7 +183,7 @@ class RemotePromotion(Promotion):
             return
         fresh.unlink(missing_ok=True)
 
-    def _done(self, path: Path) -> bool:
+    def done(self, path: Path) -> bool:
         run = self._told().get("run")
         try:
             with opened(path, signature(path), step=STEP) as file:

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crossfade.distance import Distance
@@ -37,18 +38,29 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Obstacle,
+    OwnVectors,
+    Scratch,
     Where,
     Work,
 )
 from crossfade.stores.ledger import Ledger
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import check_name
-from crossfade.stores.parquet.base import Base, Snapshot, base_paths
+from crossfade.stores.parquet.base import STEP, Base, Snapshot, base_paths
 from crossfade.stores.parquet.delta import Sidecar
 from crossfade.stores.parquet.promote import Promotion
-from crossfade.stores.parquet.rows import Changed, Rows, Signature, places, signature, vectors
+from crossfade.stores.parquet.rows import (
+    Changed,
+    Rows,
+    Signature,
+    opened,
+    places,
+    signature,
+    vectors,
+)
 from crossfade.stores.parquet.search import added, all_vectors, allowed, dimension, live_in, nearest
 from crossfade.stores.rows import one_batch
+from crossfade.stores.scratch import folder_beside, folder_bytes
 from crossfade.stores.values import FileValues
 
 SIDE = "_crossfade"
@@ -277,6 +289,26 @@ class ParquetStore:
                 )
         promotion.undo()
 
+    def own_vectors(self, column: str) -> OwnVectors:
+        """File by file, for each changes places by itself."""
+        known, promotion = self._side.columns(), self._promotion()
+        if column not in known or promotion.dropping:
+            return "new"
+        if not promotion.begun:
+            return "old"
+        dim, old_dim = known[column][0].dim, promotion.old_dim
+
+        def look(snapshot: Snapshot) -> set[bool]:
+            """Whether files are new: ours, or put there by the application with new vectors."""
+            return {
+                promotion.done(file.path) or self._dim_of(file.path) == dim != old_dim
+                for file in snapshot.files
+                if len(file.ids)
+            }
+
+        found = self._steady(look)
+        return "neither" if len(found) > 1 else "new" if True in found else "old"
+
     def _ready(
         self, path: Path, columns: Sequence[str], work: Work, dim: int, old_dim: int
     ) -> bool:
@@ -325,6 +357,18 @@ class ParquetStore:
         from crossfade.stores.parquet.remote import RemotePromotion
 
         return RemotePromotion(self.path, self.path / SIDE, self._ledger)
+
+    @contextmanager
+    def scratch(self, rows: int) -> Iterator[Scratch | None]:
+        if is_remote(self.path):
+            yield None
+            return
+        with folder_beside(self.path) as folder:
+            copy = folder / "items"
+            copy.mkdir()
+            self._steady(lambda now: _copy(now, copy, rows))
+            store = ParquetStore(copy, id=self.id, vector=self.vector, distance=self.distance)
+            yield Scratch(store, lambda: folder_bytes(folder))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -403,6 +447,22 @@ class ParquetStore:
                 out[name] = table[name]
         out[TOKEN] = pa.array(snapshot.tokens(positions))
         return one_batch(pa.table(out))
+
+
+def _copy(snapshot: Snapshot, folder: Path, rows: int) -> None:
+    """The first rows of its files, in as many files as they lie in."""
+    for number, file in enumerate(snapshot.files):
+        if rows <= 0:
+            return
+        with opened(file.path, file.signature, step=STEP) as handle:
+            parts: list[pa.RecordBatch] = []
+            for batch in handle.iter_batches(min(rows, ROWS)):
+                parts.append(batch.slice(0, rows))
+                rows -= len(parts[-1])
+                if rows <= 0:
+                    break
+        if parts:
+            pq.write_table(pa.Table.from_batches(parts), folder / f"{number}.parquet")
 
 
 def _is_still(path: Path, mark: Signature) -> bool:

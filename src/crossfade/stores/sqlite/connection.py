@@ -102,6 +102,17 @@ class Database:
                     connection.execute("ROLLBACK")
                 raise
 
+    @contextmanager
+    def plain(self) -> Iterator[Connection]:
+        """A connection outside of any transaction, where files can be attached."""
+        self._at_home()
+        connection = self._open()
+        try:
+            with translate_errors(self.name):
+                yield connection
+        finally:
+            connection.close()
+
     def close(self) -> None:
         self._at_home()
         for connection in (*self._idle, *([] if self._writer is None else [self._writer])):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
@@ -29,11 +30,13 @@ from crossfade.stores.contract import (
     Hit,
     Id,
     Obstacle,
+    Scratch,
     Where,
     Work,
 )
 from crossfade.stores.locking import folder_lock
 from crossfade.stores.names import PREFIX, check_name
+from crossfade.stores.scratch import folder_beside
 from crossfade.stores.sqlite.connection import Connection, Database, file_of
 from crossfade.stores.sqlite.promote import rebuilding, replacing_blobs, switch
 from crossfade.stores.sqlite.rows import Seen, split_tokens
@@ -41,6 +44,7 @@ from crossfade.stores.sqlite.schema import (
     declared_distance,
     find_obstacles,
     load_schema,
+    quoted,
     resolve,
 )
 from crossfade.stores.sqlite.search import search
@@ -262,6 +266,54 @@ class SqliteStore:
     def put(self, key: str, value: str | None) -> None:
         with self._database.writing() as connection:
             put_value(connection, self._table, key, value)
+
+    @contextmanager
+    def scratch(self, rows: int) -> Iterator[Scratch | None]:
+        with folder_beside(self.path) as folder:
+            copy = folder / "copy.db"
+            # A file that is there and empty is a database without tables.
+            copy.touch()
+            self._copy(copy, rows)
+            store = SqliteStore(
+                f"sqlite:{copy}",
+                self._table,
+                id=self.id,
+                vector=self.vector,
+                distance=self.distance,
+            )
+            try:
+                yield Scratch(store, store._bytes)
+            finally:
+                store.close()
+
+    def _bytes(self) -> int:
+        """Pages of the file, with those that are in its log so far and nowhere else."""
+        with self._database.reading() as connection:
+            asked = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            return int(connection.execute(asked).fetchone()[0])
+
+    def _copy(self, path: Path, rows: int) -> None:
+        """The table and its indexes, of some rows, in a file of their own."""
+        with self._seen() as seen:
+            schema = seen.schema
+            (mode,) = seen.connection.execute("PRAGMA journal_mode").fetchone()
+            indexes = seen.connection.execute(
+                "SELECT sql FROM main.sqlite_schema WHERE type = 'index' AND tbl_name = ? "
+                "COLLATE NOCASE AND sql IS NOT NULL",
+                (self._table,),
+            ).fetchall()
+        names = ", ".join(map(quoted, schema.stored))
+        with Database(path, self.name).plain() as connection:
+            connection.execute(f"PRAGMA journal_mode = {mode}")
+            connection.execute("ATTACH ? AS app", (str(self.path.resolve()),))
+            connection.execute(schema.sql)
+            connection.execute(
+                f"INSERT INTO main.{quoted(self._table)} ({names}) "  # noqa: S608
+                f"SELECT {names} FROM app.{quoted(self._table)} LIMIT ?",
+                (rows,),
+            )
+            for (sql,) in indexes:
+                connection.execute(sql)
 
     def lock(self) -> AbstractContextManager[None]:
         return folder_lock(beside(self.path, f"{quote(self._table, safe='')}.lock"), self.name)
