@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
+import pytest
 from tests.migration.conftest import (
     ROWS,
     Function,
@@ -13,6 +16,8 @@ from tests.migration.conftest import (
 )
 
 from crossfade.embedders import BaseEmbedder
+from crossfade.errors import BadInput
+from crossfade.journal.columns import FILLED, STATE
 
 
 def test_rows_that_come_later_are_found_at_once_and_lifted_by_the_next_forward(world, lifted):
@@ -66,6 +71,45 @@ def test_a_row_that_changes_while_it_is_embedded_gets_no_stale_vector(world, lif
     lifted.backfill(Slow(world.models), plan=plan_folder, labels="kind", share=1.0, batch=50)
     expected = filled_of(world, text, 0.7)
     np.testing.assert_allclose(shared_of(lifted)[7][1], expected[0], atol=1e-6)
+    assert lifted.verify().passed
+
+
+def test_rows_beside_one_that_changes_are_embedded_once(world, lifted, plan_folder):
+    """Also where a store refuses the whole batch for the sake of that one."""
+    text = texts_of(1, seed=78)
+
+    class Slow(Function):
+        def embed(self, ids, sources):
+            if 7 in ids and 7 not in self.asked:
+                world.app.change(7, text[0], world.models.old(text)[0])
+            return super().embed(ids, sources)
+
+    slow = Slow(world.models)
+    done = lifted.backfill(slow, plan=plan_folder, labels="kind", share=1.0, batch=50)
+    times = Counter(slow.asked)
+    assert times.pop(7) == 2
+    assert times == dict.fromkeys(set(range(ROWS)) - {7}, 1)
+    assert (done.filled, done.written, done.left) == (ROWS, ROWS, 0)
+
+
+def test_a_write_whose_answer_was_lost_is_not_done_twice_and_counts(
+    world, lifted, plan_folder, monkeypatch
+):
+    write, lost = lifted.store.write, []
+
+    def losing(rows):
+        written = write(rows)
+        if lost or FILLED not in rows[STATE].to_pylist():
+            return written
+        lost.append(written)
+        return 0
+
+    monkeypatch.setattr(lifted.store, "write", losing)
+    function = Function(world.models)
+    done = lifted.backfill(function, plan=plan_folder, labels="kind", share=1.0, batch=50)
+    assert lost == [50]
+    assert Counter(function.asked) == dict.fromkeys(range(ROWS), 1)
+    assert (done.filled, done.written, done.left) == (ROWS, ROWS, 0)
     assert lifted.verify().passed
 
 
@@ -137,3 +181,36 @@ def test_pieces_that_come_one_by_one_are_written_and_rows_that_change_between_th
     np.testing.assert_allclose([found[key][1] for key in keys], expected, atol=1e-6)
     assert done.filled == len(found)
     assert lifted.verify().passed
+
+
+def test_a_text_whose_column_backfill_named_is_watched_from_then_on(world, migration, plan_folder):
+    migration.start(force=True)
+    migration.forward()
+    embedder = Function(world.models)
+    named = {"plan": plan_folder, "labels": "kind"}
+    migration.backfill(embedder, **named, source="body", share=1.0)
+    assert migration.verify(embed=embedder).passed
+    before = shared_of(migration)[7][1]
+    # The text alone: a vector of the old model that is stored beside it is not made anew.
+    old = world.models.old([world.texts[7]])[0]
+    text = texts_of(1, seed=79)
+    world.app.change(7, text[0], old)
+    verdict = migration.verify(embed=embedder)
+    assert not verdict.passed
+    assert "run `forward` again" in " ".join(
+        check.detail for check in verdict.checks if check.passed is False
+    )
+    migration.forward()
+    migration.backfill(embedder, share=1.0)
+    assert Counter(embedder.asked)[7] >= 2
+    assert shared_of(migration)[7][0] == "filled"
+    assert np.abs(shared_of(migration)[7][1] - before).max() > 0.01
+    assert migration.verify(embed=embedder).passed
+
+
+def test_a_second_column_of_texts_is_refused(world, migration, plan_folder):
+    migration.start(source="body", force=True)
+    migration.forward()
+    for name in ("kind", "nothing"):
+        with pytest.raises(BadInput, match="body"):
+            migration.backfill(Function(world.models), plan=plan_folder, source=name, share=1.0)

@@ -63,6 +63,7 @@ def test_a_plan_named_at_start_is_followed_from_the_start(world, migration, both
     migration.start(source="body", plan=both_plan(), force=True)
     found = migration.status()
     assert (found.asking, found.alone_from, found.target) == ("both", 0.5, 0.3)
+    assert found.promises.alone == {"mAP": 0.5}
 
 
 def test_a_searcher_asks_as_the_plan_says_for_the_share_that_is_filled(world, lifted, both_plan):

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from crossfade.asking import DEFAULT, AskedFrom, Asking, Weights, asking_at
+from crossfade.backfill.record import Promises
 from crossfade.distance import Distance
 from crossfade.errors import BadInput, StoreError
 from crossfade.journal.transitions import (
@@ -120,6 +121,8 @@ class Journal(BaseModel):
     """What each voice counts where both models are asked."""
     alone_from: float | None = None
     """The share from which on, by the plan, new queries alone are not below today's search."""
+    promises: Promises | None = None
+    """What the plan says of the way."""
     kept: bool = False
     """Whether it was finished with the old vectors kept, to go on asking both."""
     planned: float | None = None

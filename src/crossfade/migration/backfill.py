@@ -35,6 +35,8 @@ from crossfade.upgrade import Upgrade
 _SECONDS = 5.0
 Placed = tuple[Id, int]
 _ATTEMPTS = 5
+# As many times a batch that was refused is read and written again at once.
+_TRIES = 2
 _KNOWN = 1_000_000
 
 
@@ -130,9 +132,8 @@ class Run:
         self.ours = journal.upgrade[:HASH_LENGTH]
         self.column = SharedColumn.of(upgrade, journal.space, journal.lift)
         self.plan, self.rows_in_order = prepared.plan, prepared.task.order_rows
-        self.text = wanted.source or journal.source
-        named = [] if self.text in (None, journal.source) else [str(self.text)]
-        self.columns = [*Batch.columns(store, journal.source), *named]
+        self.text = journal.source
+        self.columns = Batch.columns(store, journal.source)
         self.first = done.filled
         self.why = ""
         self.cut = False
@@ -216,12 +217,15 @@ class Run:
                     new = np.concatenate([vectors for _, vectors in came])
                     if made.any():
                         # To some stores what was written since is a change of all that was read.
-                        some, new = self._read_again(todo, rows, new)
+                        some, vectors = self._read_again(todo, rows, new)
                     else:
                         some = todo.take(np.isin(np.arange(len(todo)), rows))
-                        new = new[np.argsort(rows)]
+                        vectors = new[np.argsort(rows)]
                     made[rows] = True
-                    if self._write(some, new, at, free) < len(rows):
+                    written = self._write(some, vectors, at, free)
+                    if written < len(rows):
+                        written += self._write_again(todo, rows, new, at, free, written)
+                    if written < len(rows):
                         changed += [(ids[row], at[ids[row]]) for row in rows]
         left = (key for key, there in zip(ids, made, strict=True) if not there)
         return changed, {key: at[key] for key in left}
@@ -265,6 +269,43 @@ class Run:
             same &= np.array([text == other for text, other in texts], bool)
         return now.take(same), new[made[same]]
 
+    def _write_again(
+        self,
+        todo: Batch,
+        rows: NDArray[np.int64],
+        new: NDArray[np.float32],
+        at: dict[Id, int],
+        free: bool,
+        before: int,
+    ) -> int:
+        """Those of these rows that are what they were and not filled yet, though they were to be.
+
+        A store that refuses a batch for the sake of one row should not have the others wait until
+        the end of the order, nor be embedded twice. Gives how many have been filled after all,
+        beside those that were written `before`.
+        """
+        total = 0
+        for _ in range(_TRIES):
+            some, vectors = self._read_again(todo, rows, new)
+            filled = some.state(FILLED) & ~some.stale(self.ours)
+            # Of a write whose answer was lost nobody knew that it was done.
+            unknown = int(filled.sum()) - before - total
+            if unknown > 0:
+                self._count(unknown, free)
+                total += unknown
+            if filled.all():
+                break
+            total += self._write(some.take(~filled), vectors[~filled], at, free)
+        return total
+
+    def _count(self, rows: int, free: bool, already: int = 0) -> None:
+        """So many rows were written, of which some had been filled before."""
+        self.done.written += rows
+        self.done.at_no_cost += rows if free else 0
+        self.done.filled += max(0, rows - already)
+        if self.progress is not None:
+            self.progress(self.done.filled - self.first, max(0, self.goal - self.first))
+
     def _write(self, some: Batch, new: NDArray[np.float32], at: dict[Id, int], free: bool) -> int:
         """Write the vectors of these rows; gives how many had not changed."""
         if not len(some):
@@ -274,11 +315,7 @@ class Run:
         already = int(some.state(FILLED).sum())
         self.announce(len(some) - already)
         written = self.store.write(some.written(shared, FILLED, self.ours, late=True))
-        self.done.written += written
-        self.done.at_no_cost += written if free else 0
-        self.done.filled += max(0, written - already)
-        if self.progress is not None:
-            self.progress(self.done.filled - self.first, max(0, self.goal - self.first))
+        self._count(written, free, already)
         return written
 
 

@@ -16,15 +16,15 @@ from crossfade.backfill.start import OLD
 from crossfade.badrows import bad_rows
 from crossfade.errors import BadInput
 from crossfade.spaces import cosine
-from crossfade.stores import Description, Id, Store
-from crossfade.stores.rows import id_list, matrix
+from crossfade.stores import Description, Store
+from crossfade.stores.rows import matrix
+from crossfade.stores.sampling import draw_ids
 from crossfade.upgrade import Upgrade
 
 # The verdicts that matter: new queries on old vectors now, on lifted ones after `forward`.
 INTENDED = ("B(new)/old", "B(new)/F(old)")
 BOTH = "both/old"
 SAMPLE = 1024
-_IDS_AT_ONCE = 100_000
 # A sample's mean turns with luck; another model's mean points somewhere else altogether.
 _SAME_MEAN = 0.5
 _TELLING_MEAN = 0.1
@@ -57,7 +57,7 @@ def check_store(store: Store, found: Description, upgrade: Upgrade, source: str 
             where=store.name,
             step=f"name the text column with --source: it has {', '.join(found.columns)}",
         )
-    sample = draw_sample(store, found.rows)
+    sample = draw_sample(store)
     if not len(sample):
         raise BadInput("has no usable old vectors", where=store.name, step="look at its rows")
     lengths = np.linalg.norm(sample, axis=1)
@@ -109,15 +109,9 @@ def refuse_duplicates(store: Store) -> None:
         )
 
 
-def draw_sample(store: Store, rows: int) -> NDArray[np.float32]:
-    """About a thousand usable old vectors, evenly over the ids: rows are often sorted by kind."""
-    step = max(1, rows // SAMPLE)
-    ids: list[Id] = []
-    seen = 0
-    for batch in store.stream([], size=_IDS_AT_ONCE):
-        ids += id_list(batch[store.id])[-seen % step :: step]
-        seen += len(batch)
-    batch = store.read(ids[: 2 * SAMPLE], [store.vector])
+def draw_sample(store: Store) -> NDArray[np.float32]:
+    """About a thousand usable old vectors, by chance: rows are often sorted by kind."""
+    batch = store.read(draw_ids(store, SAMPLE), [store.vector])
     vectors = matrix(batch[store.vector])
     good = batch[store.vector].is_valid().to_numpy(zero_copy_only=False)
     good[list(bad_rows(vectors))] = False

@@ -125,14 +125,32 @@ def prepare(
         asked=made.asked,
         weights=made.weights,
         alone_from=made.alone_from,
+        promises=made.promises,
         backfill=task,
+        # From here on a change of the text is seen, whoever named its column.
+        source=journal.source or wanted.source,
     )
     return Prepared(after, planned.plan, task)
 
 
 def check_source(store: Store, journal: Journal, embedder: Embedder, wanted: Wanted) -> None:
-    """Refuse where the embedder wants text, and nobody has said where it is."""
-    if embedder.needs_source and journal.source is None and wanted.source is None:
+    """Refuse where the embedder wants text and nobody has said where it is, or in two places."""
+    if None not in (journal.source, wanted.source) and journal.source != wanted.source:
+        # Rows that changed are told by the column that was named first.
+        raise BadInput(
+            f"its text is in {journal.source!r}, as was said before, and not in {wanted.source!r}",
+            where=store.name,
+            step=f"leave --source out, or roll back and name it at start: --source {wanted.source}",
+        )
+    named = journal.source or wanted.source
+    there = store.describe().columns
+    if named is not None and named not in there:
+        raise BadInput(
+            f"has no column {named!r}",
+            where=store.name,
+            step=f"name the text column with --source: it has {', '.join(there)}",
+        )
+    if embedder.needs_source and named is None:
         raise BadInput(
             f"{embedder.name} needs the items' text",
             where=store.name,

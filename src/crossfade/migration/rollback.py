@@ -63,7 +63,7 @@ def _refuse_newer(store: Store) -> None:
         raise StoreError(
             f"{newer:,} rows were written with new vectors since the switch, and would lose them",
             where=store.name,
-            step="finish, or roll back with --force",
+            step="finish, or roll back to the old vectors of these rows with --force",
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from crossfade.asking import Weights
 from crossfade.backfill.plan import Plan
+from crossfade.backfill.record import Promises
 from crossfade.errors import BadInput, NotCompatible
 from crossfade.journal.columns import HASH_LENGTH, UPGRADE, VECTOR, columns
 from crossfade.journal.journal import Journal, load_journal, save_journal
@@ -18,15 +19,18 @@ from crossfade.migration.checks import (
     check_obstacles,
     check_store,
     check_verdict,
-    draw_sample,
     refuse_duplicates,
 )
 from crossfade.search.sampling import keep_sample
 from crossfade.stores import Description, Store
+from crossfade.stores.contract import ROWS
+from crossfade.stores.rows import matrix, unusable
 from crossfade.upgrade import Upgrade
 
 # State, hash, fingerprint, checksum and revision, with what a row of a table costs anyway.
 _BOOKKEEPING_BYTES = 80
+# Rows by which it is told how long lifting takes.
+_LIFTED = 500
 
 
 def bytes_per_row(upgrade: Upgrade) -> int:
@@ -142,6 +146,7 @@ def begin(
         lift=1.0 if seen.backfill is None else seen.backfill["lift"],
         weights=Weights(**({} if seen.backfill is None else seen.backfill["weights"])),
         alone_from=None if seen.backfill is None else seen.backfill["alone_from"],
+        promises=None if seen.backfill is None else Promises(**seen.backfill["promises"]),
     )
     save_journal(store, journal.after(f"started with {seen.store.rows:,} rows"))
     store.add_columns(columns(upgrade.shared_dim_))
@@ -150,16 +155,26 @@ def begin(
 
 
 def _seconds(store: Store, upgrade: Upgrade, rows: int) -> float:
-    """About how long `forward` takes: a sample read and lifted, and as long again to write."""
+    """About how long `forward` takes: a batch read and lifted, and as long again to write."""
+    stream = iter(store.stream([store.vector], size=min(ROWS, max(1, rows // 2))))
     begin = time.perf_counter()
-    batch = next(iter(store.stream([store.vector], size=2000)), None)
+    batch = next(stream, None)
+    first = time.perf_counter() - begin
+    # What is done before the first is done once.
+    begin = time.perf_counter()
+    batch = next(stream, batch)
     read = time.perf_counter() - begin
-    count = max(1, 0 if batch is None else len(batch))
-    sample = draw_sample(store, rows)[:500]
-    begin = time.perf_counter()
-    upgrade.forward(sample)
-    lifted = (time.perf_counter() - begin) / len(sample)
-    return rows * (2 * read / count + lifted)
+    if batch is None:
+        return 0.0
+    lifted = 0.0
+    if batch[store.vector].null_count < len(batch):
+        old = matrix(batch[store.vector])
+        old = old[~unusable(batch[store.vector], old)][:_LIFTED]
+        begin = time.perf_counter()
+        if len(old):
+            upgrade.forward(old)
+        lifted = (time.perf_counter() - begin) / max(1, len(old))
+    return first + rows * (2 * read / len(batch) + lifted)
 
 
 def _backfill(plan: Plan, rows: int) -> dict[str, Any]:
@@ -173,6 +188,7 @@ def _backfill(plan: Plan, rows: int) -> dict[str, Any]:
         "lift": made.lift,
         "weights": asdict(made.weights),
         "alone_from": made.alone_from,
+        "promises": made.promises.model_dump(),
         "share": made.stop,
         "rows": int(made.stop * rows),
         "predicted_cost": made.costs.get("stop", {}).get("cost"),

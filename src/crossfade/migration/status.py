@@ -8,14 +8,22 @@ from typing import Any
 
 from crossfade.asking import AskedFrom
 from crossfade.backfill.plan import Plan
+from crossfade.backfill.record import Promises
 from crossfade.errors import BadInput
-from crossfade.journal.columns import FILLED, LIFTED, OLD, State, by_state, count_states
+from crossfade.journal.columns import FILLED, LIFTED, OLD, VECTOR, State, by_state, count_states
 from crossfade.journal.journal import Journal, whole
 from crossfade.journal.late import Missing, look_for_missing
 from crossfade.journal.transitions import LIFTING, OVER, allowed, ended, running
 from crossfade.migration.quality import predict_quality
 from crossfade.migration.workers import WorkerStatus, look_at_workers
-from crossfade.stores import Store
+from crossfade.stores import StepwiseSwitch, Store
+from crossfade.stores.contract import Description, OwnVectors
+
+OWN_VECTORS: dict[OwnVectors, str] = {
+    "old": "the application's own vectors are the old ones",
+    "new": "the application's own vectors are the new ones",
+    "neither": "the application's own vectors are not all old and not all new",
+}
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,13 @@ class Status:
     """The share of F(old) in what rows store before they are filled."""
     alone_from: float | None
     """The share from which on, by the plan, new queries alone are not below today's search."""
+    promises: Promises | None
+    """What the plan says of the way: its worst moment, when new queries suffice, and its end."""
     kept: bool
     """Whether it was finished with the old vectors kept."""
+    own_vectors: OwnVectors
+    """What the application finds by its own name of them, column, collection or file, by a look at
+    the store: `neither` in the midst of a switch that is more than one step."""
     rate: dict[str, float]
     seconds_left: float | None
     spent: float
@@ -82,6 +95,11 @@ class Status:
         return self.stage in (running("finish"), running("rollback"))
 
     @property
+    def finishing(self) -> bool:
+        """Whether a `finish` has begun that drops the old vectors."""
+        return self.stage == running("finish")
+
+    @property
     def finished(self) -> bool:
         """Whether it has ended in the new model."""
         return self.stage == ended("finish")
@@ -97,12 +115,14 @@ class Status:
         return self.stage in (running("finish"), ended("finish"))
 
     def record(self) -> dict[str, Any]:
-        return asdict(self)
+        promises = None if self.promises is None else self.promises.model_dump()
+        return asdict(self) | {"promises": promises}
 
 
 def read_status(store: Store, journal: Journal) -> Status:
     """Count the states and read the plan's curve."""
-    rows = store.describe().rows
+    described = store.describe()
+    rows = described.rows
     counts = _counts(store, journal, rows)
     old, lifted, filled = (counts[state] for state in (OLD, LIFTED, FILLED))
     under_way = journal.allows("verify")
@@ -137,7 +157,9 @@ def read_status(store: Store, journal: Journal) -> Status:
         asked=journal.asked,
         lift=journal.lift,
         alone_from=journal.alone_from,
+        promises=journal.promises,
         kept=journal.kept,
+        own_vectors=_own_vectors(store, journal, described),
         rate=journal.rate,
         seconds_left=left,
         spent=journal.spent if team is None else team.spent,
@@ -173,6 +195,15 @@ def next_command(
         plan = " --plan PLAN" if journal.backfill is None else ""
         return command.format("backfill") + f"{plan} --embed EMBEDDER"
     return command.format("finish" if journal.verified else "verify")
+
+
+def _own_vectors(store: Store, journal: Journal, described: Description) -> OwnVectors:
+    """The journal tells that `finish` has begun; how far it has come, only a look at the store."""
+    if not (journal.finishing or journal.finished):
+        return "old"
+    if isinstance(store, StepwiseSwitch):
+        return store.own_vectors(VECTOR)
+    return "old" if VECTOR in described.added else "new"
 
 
 def _counts(store: Store, journal: Journal, rows: int) -> dict[State, int]:

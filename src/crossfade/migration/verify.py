@@ -98,6 +98,8 @@ class Seen:
     changed: Ids = field(default_factory=Ids)
     foreign: Ids = field(default_factory=Ids)
     twice: Ids = field(default_factory=Ids)
+    strange: list[str] = field(default_factory=list)
+    """What a store has found to be the matter with rows that it does not show."""
     recomputed: int = 0
     wrong: Ids = field(default_factory=Ids)
     sampled_new: list[Id] = field(default_factory=list)
@@ -111,12 +113,7 @@ class Seen:
                 "rows have no shared vector yet: run `forward` again",
                 f"{self.ours:,} of {self.rows:,} rows have a shared vector{without}",
             ),
-            _none(
-                "ids",
-                self.twice,
-                "ids are those of several rows",
-                "each is of one row",
-            ),
+            self._ids(),
             _none("upgrade", self.foreign, "rows were written by another upgrade"),
             _none("checksums", self.damaged, "shared vectors differ from their checksums"),
             _none("sources", self.changed, "rows changed since: run `forward` again"),
@@ -127,6 +124,11 @@ class Seen:
                 f"{self.recomputed:,} rows made again from old are equal",
             ),
         ]
+
+    def _ids(self) -> Check:
+        if self.strange:
+            return Check("ids", False, "; ".join(self.strange))
+        return _none("ids", self.twice, "ids are those of several rows", "each is of one row")
 
 
 def verify(
@@ -174,6 +176,7 @@ def look(
 ) -> Seen:
     """Every row, once: is its shared vector there, whole, ours, and of what the row is now?"""
     seen, rng = Seen(twice=Ids.of(store.duplicates())), np.random.default_rng(seed)
+    seen.strange = [found.cause for found in store.obstacles() if found.rows]
     ours, column = (
         journal.upgrade[:HASH_LENGTH],
         SharedColumn.of(upgrade, journal.space, journal.lift),

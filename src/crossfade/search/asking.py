@@ -80,7 +80,10 @@ def joined(
     """Scores of rows by both models, on one scale: that of each query over a sample."""
     by_old = sample.scale("old", question.old, distance).standardize(scores.old)
     of_backward = sample.scale("old", question.backward, distance, less_in_crowds=True)
-    about = sample.crowding(scores.vectors, distance)
+    # What is filled does not ask B, and to tell how crowded it is about a row takes longest of all.
+    as_filled = scores.filled & sample.knows_filled
+    about = np.zeros(len(as_filled), np.float32)
+    about[~as_filled] = sample.crowding(scores.vectors[~as_filled], distance)
     by_backward = of_backward.standardize(scores.backward - CROWDED * about)
 
     def on_old(backward: float) -> NDArray[np.float64]:
@@ -94,8 +97,8 @@ def joined(
             by_forward = of_forward.standardize(scores.shared)
             as_lifted += weights.lifted_forward * (by_forward - by_old)
         out = np.where(scores.lifted, as_lifted, out)
-    if scores.filled.any() and sample.knows_filled:
+    if as_filled.any():
         by_new = sample.scale("filled", question.shared, distance).standardize(scores.shared)
         both = (1 - weights.filled_new) * by_old + weights.filled_new * by_new
-        out = np.where(scores.filled, both, out)
+        out = np.where(as_filled, both, out)
     return np.asarray(out)

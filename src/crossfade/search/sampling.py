@@ -32,9 +32,7 @@ def read_sample(store: Store, *, filled: bool) -> Sample:
 
     F of the old vectors is for whoever has F to add.
     """
-    text = store.get(KEY)
-    ids: list[Id] = [] if text is None else json.loads(text)
-    found = _read(store, ids, filled)
+    found = _read(store, _kept(store.get(KEY)), filled)
     if len(found.old) < min(FEWEST, store.describe().rows):
         found = _read(store, draw_ids(store, ROWS), filled)
     if not len(found.old):
@@ -44,6 +42,16 @@ def read_sample(store: Store, *, filled: bool) -> Sample:
             step="ask with ask='old'",
         )
     return found
+
+
+def _kept(text: str | None) -> list[Id]:
+    """Ids that were written down; none where they cannot be read, for others are drawn then."""
+    try:
+        ids = json.loads(text or "[]")
+    except ValueError:
+        return []
+    good = isinstance(ids, list) and all(isinstance(key, (int, str)) for key in ids)
+    return ids if good else []
 
 
 def _read(store: Store, ids: list[Id], filled: bool) -> Sample:

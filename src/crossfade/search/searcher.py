@@ -44,8 +44,8 @@ Float = NDArray[np.float32]
 # Seconds: what a search may be held up for, and how long a store's word is taken for it.
 _SHORT = 0.02
 _NOW_AND_THEN = 5.0
-# Candidates of each side when both are asked: thirty give what the whole gallery gives.
-_DEPTH = 30
+# Candidates of each side when both are asked: twenty give what the whole gallery gives.
+_DEPTH = 20
 # How many times `refresh` a sample of the gallery is trusted: its rows are filled bit by bit.
 _SAMPLE_AGE = 30
 # Of many queries so many are asked side by side.

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from crossfade.cli.allocator import share_heaps
 from crossfade.cli.output import PlainConsole
 from crossfade.distance import DISTANCES, check_distance
 from crossfade.migration import Migration
@@ -46,6 +47,7 @@ def opened(
     distance: str | None = None,
 ) -> Iterator[Migration]:
     """The migration of a store, whose connections are let go at the end."""
+    share_heaps()
     by = None if distance is None else check_distance(distance)
     migration = Migration(store, upgrade, id=id, vector=vector, distance=by)
     try:

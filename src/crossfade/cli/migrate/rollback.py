@@ -24,7 +24,9 @@ def rollback(
     vector: VectorColumn = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also where its journal is lost, or newer vectors go."),
+        typer.Option(
+            "--force", help="Also where its journal is lost, or newer vectors beside old ones go."
+        ),
     ] = False,
     dry_run: DryRun = False,
     json_file: AsJson = None,

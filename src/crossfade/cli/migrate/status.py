@@ -13,7 +13,7 @@ from crossfade.cli.migrate.options import (
     opened,
 )
 from crossfade.cli.output import PlainConsole, check_written, write_json
-from crossfade.migration.status import Status
+from crossfade.migration.status import OWN_VECTORS, Status
 
 
 def status(
@@ -37,20 +37,23 @@ def show_status(found: Status) -> None:
         count = getattr(found, state)
         table.add_row(state, f"{count:,}", f"{count / max(found.rows, 1):.1%}")
     console.print(table)
+    console.print(OWN_VECTORS[found.own_vectors])
     if found.late:
         console.print(f"{found.late:,} rows came or changed and are not lifted yet")
     if found.unusable:
         console.print(f"{found.unusable:,} rows have no usable old vector")
     if found.target is not None:
-        console.print(f"filled {found.share:.1%}, and the plan wants {found.target:.1%}")
+        wanted = f"filled {found.share:.1%}, and the plan wants {found.target:.1%}"
+        if found.promises is not None:
+            wanted += f" ({found.promises.recommendation})"
+        console.print(wanted, highlight=False, markup=False)
     if found.asking is not None and not found.over:
         later = [f"{way} from {first:.0%} on" for first, way in found.asked if first > found.share]
         ways = ", ".join([f"ask: {found.asking}", *later])
         console.print(f"{ways}, by the plan", highlight=False)
-        if found.asking != "new" and found.alone_from is not None:
-            console.print(
-                f"new queries alone are as good as today's from {found.alone_from:.0%} on"
-            )
+    if found.promises is not None and not found.over:
+        for line in [*found.promises.of_the_way(), *found.promises.of_the_end()]:
+            console.print(f"by the plan, {line}", highlight=False, markup=False)
     if found.counted_before:
         console.print("rows by state are those of the moment at which `finish` began")
     for step, rate in found.rate.items():
