@@ -78,3 +78,19 @@ def _quietly(act):
         # The processes of Ray are forked, and become other programs at once.
         warnings.filterwarnings("ignore", "lance is not fork-safe")
         return act()
+
+
+def assert_same(found: pa.Table, expected: pa.Table) -> None:
+    """The same rows, but for what a product rounds differently in batches of other sizes."""
+    assert found.schema.equals(expected.schema, check_metadata=True)
+    for name in expected.schema.names:
+        one, other = found[name], expected[name]
+        if pa.types.is_fixed_size_list(one.type):
+            assert one.is_valid().equals(other.is_valid())
+            vectors = [np.array(side.drop_null().to_pylist()) for side in (one, other)]
+            np.testing.assert_allclose(*vectors, rtol=0, atol=1e-6)
+        elif name == "crossfade_sum":
+            # Of a vector's product with another, in millionths.
+            np.testing.assert_allclose(one.to_numpy(), other.to_numpy(), rtol=0, atol=5)
+        else:
+            assert one.equals(other), name

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.engines import letters
-from tests.engines.conftest import create, table
+from tests.engines.conftest import assert_same, create, table
 from typer.testing import CliRunner
 
 from crossfade import Upgrade
@@ -65,8 +65,7 @@ def test_what_comes_out_is_what_comes_out_locally(
     assert there.left_out == here.left_out
     assert seen[-1] == (ROWS, ROWS)
     found, expected = rows_of(tmp_path / target), rows_of(tmp_path / "here" / target)
-    assert found.schema.equals(expected.schema, check_metadata=True)
-    assert found.equals(expected)
+    assert_same(found, expected)
     vectors = np.array(found[open_source(tmp_path / target).column].to_pylist(), np.float32)
     np.testing.assert_allclose(
         vectors, upgrade.forward(letters.old(letters.texts_of(ROWS))), atol=1e-6

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.engines.conftest import MODEL, SLOW, _quietly, create, node, written
+from tests.engines.conftest import MODEL, SLOW, _quietly, assert_same, create, node, written
 
 from crossfade.engines import open_engine
 from crossfade.engines.ray import RayEngine
@@ -31,12 +31,12 @@ def test_forward_and_backfill_by_ray_write_what_a_local_run_writes(
     here = lifted(create(kind, tmp_path / "here"), upgrade_folder)
     with RayEngine(address=cluster, num_actors=2) as engine:
         there = lifted(create(kind, tmp_path / "there"), upgrade_folder, engine)
-        assert written(there).equals(written(here))
+        assert_same(written(there), written(here))
         options = {"share": 0.6, "batch": 700}
         here.backfill(MODEL, **options)
         done = there.backfill(MODEL, **options, engine=engine)
     assert (done.written, done.filled) == (1080, 1080)
-    assert written(there).equals(written(here))
+    assert_same(written(there), written(here))
     assert there.verify(embed=MODEL).passed
     assert there.journal.stage == here.journal.stage == "backfilling"
 
@@ -66,7 +66,7 @@ def test_a_node_that_is_lost_during_backfill_costs_nothing_but_time(tmp_path, up
     finally:
         _quietly(nodes.shutdown)
     assert done.filled == done.written == 1800
-    assert written(there).equals(written(here))
+    assert_same(written(there), written(here))
     assert there.verify(embed=MODEL).passed
 
 
@@ -170,7 +170,7 @@ def test_a_killed_command_is_gone_on_with(tmp_path, upgrade_folder, cluster):
     with RayEngine(address=cluster, num_actors=2) as engine:
         done = there.backfill(MODEL, share=1.0, batch=300, engine=engine)
     assert done.filled == 1800
-    assert written(there).equals(written(here))
+    assert_same(written(there), written(here))
 
 
 def test_a_worker_that_dies_at_its_work_is_replaced_and_four_of_them_are_reported(

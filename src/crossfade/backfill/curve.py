@@ -60,9 +60,29 @@ class Curve:
         """M̃: the area under the curve (Section 4.1), by the trapezoidal rule, in percent."""
         return float(np.trapezoid(self.means(metric), self.shares))
 
-    def line(self) -> Line:
-        """The means alone, for those who compare many curves and need the queries of one."""
-        return Line(self.shares, {metric: self.means(metric) for metric in self.values})
+    def half(self, metric: str) -> Values:
+        """As `means`, of the first half of the queries alone."""
+        values = self.of_queries(metric)
+        return np.asarray(values[:, halves(values.shape[1])[0]].mean(axis=1) * 100.0)
+
+    def line(self, today: Mapping[str, Values] | None = None) -> Line:
+        """The means alone, for those who compare many curves and need the queries of one.
+
+        With what each query finds `today`, by metric (queries,), it tells how sure the difference
+        to that is; without, how sure the curve itself is.
+        """
+        errors = {}
+        for metric in self.values:
+            gain = self.of_queries(metric)
+            if today is not None:
+                gain = gain - today[metric][np.isfinite(today[metric])]
+            errors[metric] = np.asarray(gain.std(axis=1) * 100.0 / np.sqrt(gain.shape[1]))
+        return Line(
+            self.shares,
+            {metric: self.means(metric) for metric in self.values},
+            {metric: self.half(metric) for metric in self.values},
+            errors,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +91,35 @@ class Line:
 
     shares: Values
     values: dict[str, Values]
+    first_half: dict[str, Values]
+    """As `values`, of the first half of the queries alone."""
+    errors: dict[str, Values]
+    """Standard errors of the curve, or of its difference to today, in points."""
 
     def means(self, metric: str) -> Values:
         """The curve in percent (points,)."""
         return self.values[metric]
 
+    def half(self, metric: str) -> Values:
+        """As `means`, of the first half of the queries alone."""
+        return self.first_half[metric]
+
     def area(self, metric: str) -> float:
         """M̃: the area under the curve, by the trapezoidal rule, in percent."""
         return float(np.trapezoid(self.values[metric], self.shares))
+
+
+def halves(queries: int) -> tuple[Index, Index]:
+    """Two halves of the queries, by chance: one to choose by, and one to confirm by.
+
+    >>> first, second = halves(5)
+    >>> len(first), len(second), sorted([*first.tolist(), *second.tolist()])
+    (2, 3, [0, 1, 2, 3, 4])
+    """
+    order = np.random.default_rng(0).permutation(queries)
+    # Of one query there is no half to choose by: it is taken whole.
+    middle = max(1, queries // 2)
+    return order[:middle], order[middle:]
 
 
 def turns(positions: Index, points: int = POINTS) -> tuple[Values, Index]:

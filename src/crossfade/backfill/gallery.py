@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 from crossfade.backfill.classes import class_codes
 from crossfade.backfill.external import Runs, scratch, spread
 from crossfade.backfill.gallery_file import Gallery
+from crossfade.backfill.gallery_parts import Urgency, groups_by, urgencies, urgencies_by
 from crossfade.backfill.ids import Ids, Values
 from crossfade.backfill.items import Groups, Index, Items
 from crossfade.backfill.orders import Order, order_named
 from crossfade.backfill.plan import Plan
+from crossfade.engines import Engine
 from crossfade.errors import BadInput, BadRow
 from crossfade.files import replacing
-from crossfade.threads import in_parts
 from crossfade.upgrade import Upgrade
 
 _WRITTEN = 1 << 20
@@ -39,57 +41,103 @@ def order_gallery(
     labels: Values | None = None,
     priority: NDArray[np.float64] | None = None,
     overwrite: bool = False,
+    engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Write the ids of a gallery of old vectors, most urgent first, as Parquet; gives the rows.
 
     `ids` are the rows' numbers by default. A gallery that F has lifted already, as the metadata of
     its file tells, is taken as it is. Without `labels`, an order by class goes by the nearest of
-    the plan's class means; the file written says so (`notes_on`).
+    the plan's class means; the file written says so (`notes_on`). The workers of an `engine` read
+    the gallery, where its format has parts, and lift it; what is sorted is sorted here.
     """
     if not isinstance(gallery, Gallery):
         gallery = Gallery.open(upgrade, gallery, ids=ids, labels=labels, priority=priority)
     orders = {name: order_named(name, plan.learned) for name in plan.record.order.split("+")}
     notes = gallery.check_orders([plan.record.order], plan.record.classes)
-    grouped = any(order.by_groups for order in orders.values())
-    vectors = any(order.by_vectors for order in orders.values())
-    rows, done, groups, codes = gallery.source.rows, 0, plan.groups, None
-    by_class = grouped and groups is not None and groups.labelled
+    rows, groups, codes = gallery.source.rows, plan.groups, None
+    by_class = any(order.by_groups for order in orders.values()) and bool(
+        groups is not None and groups.labelled
+    )
     if groups is not None and gallery.by_nearness(plan.record.order, plan.record.classes):
         groups, by_class = groups.by_nearness(), False
-
-    def batches() -> Iterator[Items]:
-        nonlocal done
-        for items in gallery.batches(upgrade, codes, vectors=vectors):
-            yield items
-            done += len(items.ids)
-            if progress is not None:
-                progress(done, (1 + by_class) * rows)
-
+    if not any(order.by_vectors for order in orders.values()):
+        # There is nothing to read.
+        engine = None
+    pass_over = _Pass(gallery, upgrade, engine, _counting(progress, (1 + by_class) * rows))
     if by_class:
         known = plan.record.classes or []
         codes, classes = class_codes(gallery.labels, known, gallery.source.path)
-        groups = Groups.of_classes(batches(), classes=classes)
+        groups = pass_over.groups(codes, classes)
     with scratch(target, rows) as folder:
         urgency = {name: spread(folder, rows, np.float64) for name in orders}
         start = 0
-        for items in batches():
-            for name, order in orders.items():
-                here = urgency[name][start : start + len(items.ids)]
-                _fill(here, order, items, groups)
-                if not np.isfinite(here).all():
-                    row = start + int(np.flatnonzero(~np.isfinite(here))[0])
+        for found in pass_over.urgencies(codes, orders, groups):
+            count = 0
+            for name, some in found.items():
+                count = len(some)
+                urgency[name][start : start + count] = some
+                if not np.isfinite(some).all():
+                    row = start + int(np.flatnonzero(~np.isfinite(some))[0])
                     raise BadRow(
                         row,
                         f"has no place in the order {name}: a number of it is not finite",
                         where=gallery.source.path,
                         side=gallery.source.column,
                     )
-            start += len(items.ids)
-        found = [gallery.ids.most_urgent_first(each, folder) for each in urgency.values()]
+            start += count
+        ordered = [gallery.ids.most_urgent_first(each, folder) for each in urgency.values()]
         with replacing(target, overwrite=overwrite) as temporary:
-            _write(temporary, gallery.ids, _joined(found, folder), notes)
+            _write(temporary, gallery.ids, _joined(ordered, folder), notes)
     return rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """A pass over a gallery, by this process or by the workers of an engine."""
+
+    gallery: Gallery
+    upgrade: Upgrade
+    engine: Engine | None
+    counted: Callable[[int], None]
+
+    def groups(self, codes: NDArray[np.int32], classes: int) -> Groups:
+        if self.engine is None:
+            return Groups.of_classes(self._items(codes), classes=classes)
+        given = (self.gallery, self.upgrade, codes, classes, self.counted)
+        return groups_by(self.engine, *given)
+
+    def urgencies(
+        self,
+        codes: NDArray[np.int32] | None,
+        orders: Mapping[str, Order],
+        groups: Groups | None,
+    ) -> Iterator[Urgency]:
+        if self.engine is None:
+            vectors = any(order.by_vectors for order in orders.values())
+            for items in self._items(codes, vectors=vectors):
+                yield urgencies(items, orders, groups)
+            return
+        for found in urgencies_by(self.engine, self.gallery, self.upgrade, codes, orders, groups):
+            self.counted(len(next(iter(found.values()))))
+            yield found
+
+    def _items(self, codes: NDArray[np.int32] | None, *, vectors: bool = True) -> Iterator[Items]:
+        for items in self.gallery.batches(self.upgrade, codes, vectors=vectors):
+            yield items
+            self.counted(len(items.ids))
+
+
+def _counting(progress: Progress | None, total: int) -> Callable[[int], None]:
+    done = 0
+
+    def counted(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(done, total)
+
+    return counted
 
 
 def notes_on(order: Path) -> list[str]:
@@ -112,24 +160,6 @@ def reading_order(order: Path) -> Iterator[None]:
             where=order,
             step="copy it again, or delete it: it is made anew from the plan",
         ) from error
-
-
-def _fill(out: NDArray[np.float64], order: Order, items: Items, groups: Groups | None) -> None:
-    from crossfade.backfill.rows import wide_parts
-
-    def part(begin: int, end: int) -> None:
-        for rows, lifted in wide_parts(items.lifted[begin:end]):
-            here = slice(begin + rows.start, begin + rows.stop)
-            some = Items(
-                items.ids[here],
-                items.old[here],
-                lifted,
-                None if items.labels is None else items.labels[here],
-                None if items.priority is None else items.priority[here],
-            )
-            out[here] = order(some, groups)
-
-    in_parts(len(out), part)
 
 
 def _joined(orders: list[Index], folder: Path | None) -> Index:

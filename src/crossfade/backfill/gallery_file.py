@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crossfade.backfill.classes import check_classes, encoded
 from crossfade.backfill.ids import Ids, Values
-from crossfade.backfill.items import Items
+from crossfade.backfill.items import Index, Items
 from crossfade.backfill.orders import orders_in
 from crossfade.errors import BadInput, BadRow
 from crossfade.files import Source, open_source, split_name
@@ -109,36 +109,70 @@ class Gallery:
 
         Their vectors are there until the next are asked for.
         """
+        if vectors:
+            yield from self.read(upgrade).items(self.source, self.beside(codes))
+            return
         step = max(1, _BATCH_BYTES // (4 * (self.source.dim + upgrade.shared_dim_)))
+        for first in range(0, self.source.rows, step):
+            here = slice(first, min(first + step, self.source.rows))
+            # Rows without numbers, for orders that look at none.
+            blank = np.empty((here.stop - first, 0), np.float32)
+            yield self.beside(codes).items(here, blank, blank)
+
+    def read(self, upgrade: Upgrade) -> Reading:
+        """How its vectors are read."""
+        return Reading(upgrade, self.lifted)
+
+    def beside(self, codes: NDArray[np.int32] | None) -> Beside:
+        """What is known of its rows beside their vectors, their classes by number among it."""
+        return Beside(self.ids.keys, codes, self.priority)
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """What is known of rows beside their vectors: keys of their ids, classes, priorities."""
+
+    keys: Callable[[slice], Index]
+    codes: NDArray[np.int32] | None
+    priority: NDArray[np.float64] | None
+
+    def items(self, here: slice, old: Any, lifted: Any) -> Items:
+        """The rows of a slice with these vectors."""
+        return Items(
+            self.keys(here),
+            old,
+            lifted,
+            None if self.codes is None else self.codes[here].astype(np.int64),
+            None if self.priority is None else self.priority[here],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How vectors of a gallery become items: old ones are lifted, unless F has lifted them."""
+
+    upgrade: Upgrade
+    lifted: bool
+
+    def items(self, source: Source, beside: Beside, first: int = 0) -> Iterator[Items]:
+        """All rows of a source, which are counted from `first` in messages."""
+        step = max(1, _BATCH_BYTES // (4 * (source.dim + self.upgrade.shared_dim_)))
+        room = np.empty((0 if self.lifted else min(step, source.rows), source.dim), "f4")
         start = 0
-        lifts = vectors and not self.lifted
-        room = np.empty((min(step, self.source.rows) if lifts else 0, self.source.dim), "f4")
-        for block in ahead(self.source.vectors(step)) if vectors else self._blank(step):
+        for block in ahead(source.vectors(step)):
             here = slice(start, start + len(block))
-            yield Items(
-                self.ids.keys(here),
-                block,
-                self._lifted(upgrade, block, room, start) if vectors else block,
-                None if codes is None else codes[here].astype(np.int64),
-                None if self.priority is None else self.priority[here],
-            )
+            try:
+                lifted = self._lifted(block, room)
+            except BadRow as error:
+                moved = error.moved(first + start, where=source.path, side=source.column)
+                raise moved from None
+            yield beside.items(here, block, lifted)
             start = here.stop
 
-    def _blank(self, step: int) -> Iterator[NDArray[np.float32]]:
-        """Rows without numbers, for orders that look at none."""
-        for first in range(0, self.source.rows, step):
-            yield np.empty((min(step, self.source.rows - first), 0), np.float32)
-
-    def _lifted(self, upgrade: Upgrade, block: Any, room: NDArray[np.float32], start: int) -> Any:
+    def _lifted(self, block: Any, room: NDArray[np.float32]) -> Any:
         from crossfade.backfill.rows import widened
 
-        if self.lifted:
-            return block
-        try:
-            return upgrade.forward(widened(block, room))
-        except BadRow as error:
-            place = self.source.path
-            raise error.moved(start, where=place, side=self.source.column) from None
+        return block if self.lifted else self.upgrade.forward(widened(block, room))
 
 
 def _lifted_by(upgrade: Upgrade, source: Source) -> bool:

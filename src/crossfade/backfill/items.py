@@ -55,17 +55,11 @@ class Groups:
     @classmethod
     def of_classes(cls, batches: Iterable[Items], classes: int) -> Groups:
         """One pass over the gallery; items without a class count for none."""
-        sums: NDArray[np.float64] | None = None
-        counts = np.zeros(classes, np.int64)
-        for items in batches:
-            if items.labels is None:
-                raise BadInput("the gallery has no labels", step="make groups by k-means")
-            if sums is None:
-                sums = np.zeros((classes, items.lifted.shape[1]))
-            add_rows(items.lifted, items.labels, sums)
-            counts += np.bincount(items.labels[items.labels >= 0], minlength=classes)
-        if sums is None:
-            raise BadInput("the gallery is empty")
+        return cls.of_sums(*class_sums(batches, classes))
+
+    @classmethod
+    def of_sums(cls, sums: NDArray[np.float64], counts: Index) -> Groups:
+        """Of the sums (classes, n) of each class, and how many items it has."""
         return cls(sums / np.maximum(counts, 1)[:, None], labelled=True, present=counts > 0)
 
     @classmethod
@@ -121,6 +115,22 @@ class Groups:
         for rows, found in self.nearness(lifted):
             out[rows] = found.argmax(axis=1)
         return out
+
+
+def class_sums(batches: Iterable[Items], classes: int) -> tuple[NDArray[np.float64], Index]:
+    """The sum of F(old) over each class, and how many items it has."""
+    sums: NDArray[np.float64] | None = None
+    counts = np.zeros(classes, np.int64)
+    for items in batches:
+        if items.labels is None:
+            raise BadInput("the gallery has no labels", step="make groups by k-means")
+        if sums is None:
+            sums = np.zeros((classes, items.lifted.shape[1]))
+        add_rows(items.lifted, items.labels, sums)
+        counts += np.bincount(items.labels[items.labels >= 0], minlength=classes)
+    if sums is None:
+        raise BadInput("the gallery is empty")
+    return sums, counts
 
 
 def add_rows(x: Float, codes: Index, sums: NDArray[np.float64]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from crossfade.backfill.choose import Choice
 from crossfade.backfill.simulate import Simulation
 from crossfade.errors import MissingExtra
 
-OURS = "#2a7f62"
+OURS, ALONE = "#2a7f62", "#b3392f"
 
 
 def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
@@ -38,7 +39,7 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
             panel.plot(100 * candidate.curve.shares, means, c="#333", lw=1.2, label="random")
         if alone is not None:
             name, means = "the same rows, new queries alone", alone.means(metric)
-            panel.plot(100 * alone.shares, means, c="#b3392f", lw=1.6, ls="--", label=name)
+            panel.plot(100 * alone.shares, means, c=ALONE, lw=1.6, ls="--", label=name)
         curve = choice.curve
         ways = " → ".join(way for _, way in choice.asked)
         name = f"{choice.best.order}, a = {choice.best.blend}, ask {ways}"
@@ -54,8 +55,9 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
                 continue
             panel.axhline(line, color="#777", ls=style, lw=1)
             panel.text(100, line, f" {text}", fontsize=7, va="center")
+        _mark(panel, choice, metric)
         for first, _ in choice.asked[1:]:
-            panel.axvline(100 * first, color="#b3392f", lw=0.8, ls=":")
+            panel.axvline(100 * first, color=ALONE, lw=0.8, ls=":")
         panel.axvline(100 * choice.stop, color=OURS, lw=0.8, ls="-.")
         panel.set(title=metric, xlabel="% of the gallery backfilled")
         panel.spines[["top", "right"]].set_visible(False)
@@ -65,10 +67,27 @@ def draw(simulation: Simulation, choice: Choice, path: Path) -> None:
         handles,
         names,
         loc="outside lower center",
-        ncols=4,
+        ncols=2 * len(metrics),
         fontsize=7,
         frameon=False,
         title=f"{choice.recommendation}; thin curves: replacement, a = 1",
         title_fontsize=8,
     )
     figure.savefig(path, format="png", dpi=140)
+
+
+def _mark(panel: Any, choice: Choice, metric: str) -> None:
+    """The points that a plan promises: its lowest, where new queries alone are as good as today,
+    and where the new model's own quality is reached."""
+    marks: list[tuple[float | None, float | None, str, str, str]] = []
+    if metric in choice.lowest:
+        low = choice.lowest[metric]
+        marks.append((low.share, low.quality, "v", OURS, "lowest point"))
+    if metric in choice.alone:
+        level = choice.qualities.get(metric, {}).get("old/old")
+        marks.append((choice.alone[metric].reaches, level, "o", ALONE, "the old model can go"))
+    level = choice.qualities.get(metric, {}).get("new/new")
+    marks.append((choice.reach.get(metric), level, "s", OURS, "reaches new/new"))
+    for share, quality, shape, colour, name in marks:
+        if share is not None and quality is not None:
+            panel.plot(100 * share, quality, shape, c=colour, ms=6, mec="white", label=name)

@@ -314,21 +314,7 @@ def promises(plan: PlanRecord) -> list[str]:
         out.append(f"the new model counts, by the state of a row: {plan.weights}")
     if plan.lowest and not plan.knows_today:
         out.append("today's level is not known: the old model has embedded no queries")
-    for metric, low in plan.lowest.items():
-        if low["ci95"] is None:
-            lowest = f"the lowest point is at {low['share']:.0%}, {low['quality']:.1f}"
-            out.append(f"{metric}: {lowest}")
-            continue
-        least, most = low["ci95"]
-        out.append(
-            f"{metric}: the lowest point is at {low['share']:.0%}, {low['against_today']:+.1f} "
-            f"[{least:+.1f}, {most:+.1f}] against today"
-        )
-    for metric, one in plan.alone.items() if plan.knows_today else ():
-        reaches = one["reaches"]
-        until = "never are" if reaches is None else f"are from {reaches:.0%} on"
-        out.append(f"{metric}: new queries alone {until} no longer below old/old")
-    return out
+    return [*out, *plan.promises.of_the_way()]
 
 
 def _table(simulation: Simulation, choice: Choice) -> pa.Table:

@@ -10,11 +10,53 @@ from pydantic import BaseModel, ConfigDict
 
 from crossfade.asking import DEFAULT, AskedFrom, Asking, Weights, asking_at
 from crossfade.backfill.blend import Blend
-from crossfade.backfill.choose import Choice, Costs
+from crossfade.backfill.choose import BELOW, Choice, Costs
 from crossfade.backfill.orders import orders_in
 from crossfade.backfill.simulate import Simulation
 from crossfade.errors import BadInput
 from crossfade.upgrade import Upgrade
+
+
+class Promises(BaseModel):
+    """What a plan says beforehand of the way and of its end, by metric."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    recommendation: str
+    knows_today: bool
+    """Whether today's index was measured, or its level given."""
+    lowest: dict[str, dict[str, Any]]
+    """The worst moment on the way."""
+    alone: dict[str, float | None]
+    """From which share on new queries by themselves are no longer below today's index."""
+    reach: dict[str, float | None]
+    """From which share on it is as good as with every row new."""
+
+    def of_the_way(self) -> list[str]:
+        """The worst moment, and when the old model can go."""
+        out = []
+        for metric, low in self.lowest.items():
+            if low["ci95"] is None:
+                lowest = f"the lowest point is at {low['share']:.0%}, {low['quality']:.1f}"
+                out.append(f"{metric}: {lowest}")
+                continue
+            least, most = low["ci95"]
+            out.append(
+                f"{metric}: the lowest point is at {low['share']:.0%}, {low['against_today']:+.1f} "
+                f"[{least:+.1f}, {most:+.1f}] against today"
+            )
+        for metric, share in self.alone.items() if self.knows_today else ():
+            until = "never are" if share is None else f"are from {share:.0%} on"
+            out.append(f"{metric}: new queries alone {until} no longer below old/old")
+        return out
+
+    def of_the_end(self) -> list[str]:
+        """When it is as good as a gallery that is new throughout."""
+        return [
+            f"{metric}: new/new is reached "
+            + ("at no share before the end" if share is None else f"at {share:.0%}")
+            for metric, share in self.reach.items()
+        ]
 
 
 class PlanRecord(BaseModel):
@@ -102,6 +144,17 @@ class PlanRecord(BaseModel):
         """Whether today's index was measured, or its level given."""
         return all("old/old" in found for found in self.quality.values())
 
+    @property
+    def promises(self) -> Promises:
+        """What it says beforehand, for those who carry it out."""
+        return Promises(
+            recommendation=self.recommendation,
+            knows_today=self.knows_today,
+            lowest=self.lowest,
+            alone={metric: one["reaches"] for metric, one in self.alone.items()},
+            reach=self.reach,
+        )
+
     def quality_at(self, share: float, metric: str) -> float:
         """What the simulated gallery reaches at a share from 0 to 1, in percent."""
         if metric not in self.curve or not 0 <= share <= 1:
@@ -180,5 +233,6 @@ def describe(
             }
             for c in choice.among(simulation)
         ],
-        warnings=warnings,
+        # What was said of it on fewer rows does not hold for these.
+        warnings=[*(said for said in warnings if not said.startswith(BELOW)), *choice.warnings],
     )

@@ -42,6 +42,10 @@ VOLUMES = (1.0, 0.9, 0.8)
 """Tried at the first place of the best orders, rising to 1 at the last."""
 REFINED = 4
 """So many orders are tried with those."""
+ROUND_OFF = 1e-9
+"""Points of percent that are none."""
+SURE = 1.96
+"""Standard errors to either side of a mean within which it lies with 95 % confidence."""
 LIFTS = (0.0, 0.5, 0.75)
 """Shares of F(old) in what rows store before they are filled, tried beside F(old) itself; the rest
 is the old vector as it is, and 0 is a gallery that is not lifted."""
@@ -70,12 +74,27 @@ class Candidate:
         usual = self.weights == DEFAULT and self.lift == 1
         return self.order == "random" and self.blend.plain and usual
 
-    def areas(self, metrics: Sequence[str], budget: float = 1.0) -> NDArray[np.float64]:
-        """Mean quality up to the budget, by metric; up to 1 that is M̃."""
+    def areas(
+        self, metrics: Sequence[str], budget: float = 1.0, *, half: bool = False
+    ) -> NDArray[np.float64]:
+        """Mean quality up to the budget, by metric, of all queries or the first `half` of them;
+        up to 1 that is M̃."""
         last = int(np.searchsorted(self.curve.shares, budget + 1e-9, side="right"))
         within = self.curve.shares[:last]
-        means = np.array([self.curve.means(metric)[:last] for metric in metrics])
+        of = self.curve.half if half else self.curve.means
+        means = np.array([of(metric)[:last] for metric in metrics])
         return np.trapezoid(means, within) / within[-1] if last > 1 else means[:, 0]
+
+    def seems_level(self, today: Mapping[str, float], last: int) -> bool:
+        """Whether, as far as its line tells, none of the first `last` points is below today's
+        level in any of these metrics with 95 % confidence."""
+        line = self.curve
+        if not isinstance(line, Line):
+            return True
+        return all(
+            bool((line.values[m] + SURE * line.errors[m] >= level - ROUND_OFF)[:last].all())
+            for m, level in today.items()
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +287,9 @@ def simulate(
     `asking` names the ways, by default all; without the old model there is `new` alone. Both
     models' queries are tried with all orders and with what the new model says as it is: a blend of
     what is stored would hold the old model twice. What each voice counts is chosen on half of the
-    queries and kept where the other half confirms it (`crossfade.backfill.weights`).
+    queries and kept where the other half confirms it (`crossfade.backfill.weights`). Where all of
+    that is below today's search at first or on the way, rows that are not filled are tried too as
+    they are asked today.
 
     Without `blends` they are searched for: `BLENDS` with every order, then those that fall along
     the order, with and without turning the volume down, with the orders that are best up to the
@@ -325,13 +346,13 @@ def simulate(
         quiet=quiet,
         device=device,
     )
-    weights = list(dict.fromkeys([DEFAULT, scene.learn_weights(asking, seed)]))
-    found = _search(scene, orders, given, asking, weights, budget, progress)
     lines = {
         side: _measured((queries[side], gallery[side]), held.relevance, metrics, distance, device)
         for side in ("old", "new")
         if side in queries
     }
+    weights = list(dict.fromkeys([DEFAULT, scene.learn_weights(asking, seed)]))
+    found = _search(scene, orders, given, asking, weights, budget, lines.get("old"), progress)
     return Simulation(
         found,
         lines.get("old"),
@@ -402,15 +423,22 @@ def _search(
     asking: Sequence[Asking],
     weights: Sequence[Weights],
     budget: float,
+    today: Measured | None,
     progress: Progress | None,
 ) -> list[Candidate]:
     found: list[Candidate] = []
+    level = None if today is None else today.values
     alone = (len(BLENDS) + 1 if given is None else len(given)) if "new" in asking else 0
     steps = alone + (len(asking) - ("new" in asking))
 
     def tried(names: Sequence[str], how: Blend, way: Asking = "new", by: Weights = DEFAULT) -> None:
         for name, curve in scene.curves(names, how, way, by).items():
-            found.append(Candidate(name, how, curve.line(), way, by))
+            found.append(Candidate(name, how, curve.line(level), way, by))
+
+    def begins_level(candidate: Candidate) -> bool:
+        means = {} if today is None else {m: today.mean(m) for m in scene.metrics}
+        first = all(candidate.curve.means(m)[0] >= x - ROUND_OFF for m, x in means.items())
+        return first and candidate.seems_level(means, scene.points)
 
     if "new" in asking:
         for done, how in enumerate(BLENDS if given is None else given, 1):
@@ -432,12 +460,24 @@ def _search(
                 progress(alone, steps)
     for done, way in enumerate((way for way in asking if way != "new"), alone + 1):
         # A blended query asks old vectors: what is filled, and when, is all the same to it.
-        for how in [Blend()] if given is None or way == "blend" else given:
+        stores = [Blend()] if given is None or way == "blend" else given
+        for how in stores:
             for by in weights:
                 tried(orders if way == "both" else orders[:1], how, way, by)
+        # Where something is nowhere below today, nothing is needed that begins there.
+        if way == "both" and not any(c.asking == way and begins_level(c) for c in found):
+            for how in stores:
+                for by in dict.fromkeys(_as_today(by) for by in weights):
+                    if by not in weights:
+                        tried(orders, how, way, by)
         if progress is not None:
             progress(done, steps)
     return found
+
+
+def _as_today(weights: Weights) -> Weights:
+    """With these, both models asked begin as today's search, whatever the maps are worth."""
+    return replace(weights, old_backward=0.0, lifted_backward=0.0, lifted_forward=0.0)
 
 
 def _as_blend(given: Blend | float) -> Blend:
