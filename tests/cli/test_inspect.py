@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 
+import lance
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from crossfade import Upgrade
@@ -131,6 +133,19 @@ def test_a_folder_that_is_no_upgrade_is_named(crossfade, tmp_path):
     ran = crossfade("inspect", tmp_path)
     assert ran.code == 2
     assert "config.json: is missing" in ran.err
+
+
+def test_a_folder_of_tables_is_answered_with_them(crossfade, folder):
+    vectors = pa.FixedSizeListArray.from_arrays(np.ones(6, np.float32), 3)
+    table = pa.table({"id": [1, 2], "vector": vectors})
+    for place in ("shop/items.lance", "shop/docs.lance", "mine/rows.lance"):
+        lance.write_dataset(table, place)
+    ran = crossfade("inspect", "shop")
+    assert ran.code == 2
+    assert "shop: names no table → add #TABLE to the address: there are docs, items" in ran.err
+    assert crossfade("inspect", "shop#items").code == 0
+    # An upgrade is one, whatever else has been put into its folder.
+    assert "shared (8)" in crossfade("inspect", "mine").out
 
 
 def test_nothing_named_is_answered(crossfade):

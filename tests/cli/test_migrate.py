@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,12 @@ import pytest
 from tests.migration.conftest import Models, texts_of
 from tests.stores.apps import LanceApp, PostgresApp
 
+from crossfade import Plan, Upgrade
 from crossfade.journal import open_migrating
 from crossfade.journal.columns import STATE
+from crossfade.migration import Migration
+from crossfade.report.sentences import headline
+from crossfade.stores.lance.store import LanceStore
 
 ROWS = 240
 MODULE = """
@@ -79,6 +84,11 @@ def test_the_whole_way(shop, crossfade):
     assert set(status["quality"]["now"]) == {"cmc@1", "mAP"}
     shown = crossfade("migrate", "status", place).out
     assert "filled 50.0%, and the plan wants" in shown
+    promises = Plan.load(shop.plan).record.promises
+    lines = [*promises.of_the_way(), *promises.of_the_end()]
+    assert lines
+    flat = " ".join(shown.split())
+    assert all(f"by the plan, {line}" in flat for line in lines)
     assert "next: crossfade migrate verify" in shown
     ran = crossfade("migrate", "finish", place, "--yes")
     assert ran.code == 1
@@ -98,6 +108,7 @@ def test_the_whole_way(shop, crossfade):
     assert (ended["stage"], ended["space"]) == ("finished", "new")
     assert open_migrating(place).describe().dim == 16
     shown = crossfade("migrate", "status", place).out
+    assert "the application's own vectors are the new ones" in shown
     assert "those of the moment at which `finish` began" in shown
     assert "120" in shown
     assert "none: the migration is over" in shown
@@ -117,6 +128,54 @@ def test_a_store_without_a_column_of_classes_is_filled_with_a_warning(shop, cros
     ran = crossfade(*fill, "--share", "0.3")
     assert ran.code == 0, ran.err
     assert f"warning: {warning}" in ran.err
+
+
+def carried(shop, crossfade, upgrade: str, *ending: str):
+    """A whole migration without a plan; what `finish` says."""
+    place = shop.address
+    crossfade("migrate", "start", place, upgrade, "--force", "--source", "body")
+    crossfade("migrate", "forward", place)
+    fill = ["--embed", "my_model:embed", "--share", "1"]
+    assert crossfade("migrate", "backfill", place, *fill).code == 0
+    assert crossfade("migrate", "verify", place, "--embed", "my_model:embed").code == 0
+    ran = crossfade("migrate", "finish", place, "--yes", *ending)
+    assert ran.code == 0, ran.err
+    return ran
+
+
+def test_finish_says_what_the_application_inserts_from_then_on(shop, crossfade):
+    ran = carried(shop, crossfade, shop.upgrade)
+    assert "insert and ask plain new vectors" in ran.err
+
+
+def test_old_vectors_may_be_kept_to_ask_both(shop, crossfade):
+    ran = carried(shop, crossfade, shop.upgrade, "--keep-old")
+    assert "old and new vectors are kept" in ran.out.replace("\n", " ")
+    kept = open_migrating(shop.address)
+    assert kept.describe().dim == 12
+    assert {"vector", "crossfade_vector"} <= set(kept.describe().columns) | set(
+        kept.describe().added
+    )
+    kept.close()
+    ran = crossfade("migrate", "finish", shop.address, "--yes")
+    assert ran.code == 0, ran.err
+    assert open_migrating(shop.address).describe().dim == 16
+
+
+def test_with_a_near_orthogonal_b_it_is_said_that_b_is_needed(shop, crossfade, models, tmp_path):
+    texts = texts_of(600, seed=98)
+    near = Upgrade(backward_map="near-orthogonal", lam=1.0, epochs=3, old_model="coarse")
+    near.fit(models.old(texts), models.new(texts), [ord(t[0]) for t in texts])
+    near.save(tmp_path / "near")
+    ran = carried(shop, crossfade, "near")
+    said = " ".join(ran.err.split())
+    assert "put new vectors through B before you insert or ask them" in said
+    assert str(tmp_path / "near") in said
+    store = open_migrating(shop.address)
+    query = near.backward(models.new(texts_of(ROWS)[7:8])[0])
+    hits = store.search(query, column="vector", k=1)
+    assert [hit.id for hit in hits] == [7]
+    store.close()
 
 
 def test_finish_asks_first(shop, crossfade, monkeypatch):
@@ -419,3 +478,33 @@ def test_inspect_shows_a_store(shop, crossfade):
     shown = crossfade("inspect", shop.address).out
     assert "started" in shown
     assert "crossfade_vector" in shown
+
+
+def test_status_says_which_vectors_the_application_finds(shop, crossfade, monkeypatch):
+    def told() -> tuple[str, str]:
+        shown = crossfade("migrate", "status", shop.address).out
+        (line,) = [line for line in shown.splitlines() if "own vectors" in line]
+        asked = crossfade("migrate", "status", shop.address, "--json", "-").out
+        return json.loads(asked)["own_vectors"], line
+
+    def cut_short(*_):
+        raise RuntimeError("cut short")
+
+    old = ("old", "the application's own vectors are the old ones")
+    new = ("new", "the application's own vectors are the new ones")
+    crossfade("migrate", "start", shop.address, shop.upgrade, "--force")
+    crossfade("migrate", "forward", shop.address)
+    assert told() == old
+    settle = LanceStore._settle
+    monkeypatch.setattr(LanceStore, "_settle", cut_short)
+    with closing(Migration(shop.address)) as migration:
+        with pytest.raises(RuntimeError, match="cut short"):
+            migration.finish(force=True)
+        # The old vectors are there still, by another name; the columns of the store do not tell.
+        assert migration.store.describe().dim == 12
+        assert {len(vector) for vector in shop.old().values()} == {16}
+        assert told() == new
+        assert headline(migration.status()).endswith(new[1])
+    monkeypatch.setattr(LanceStore, "_settle", settle)
+    assert crossfade("migrate", "rollback", shop.address).code == 0
+    assert told() == old

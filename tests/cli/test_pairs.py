@@ -11,6 +11,8 @@ from tests.embedders.server import Server, fails
 from tests.lookups import models
 from tests.stores.apps import LanceApp, PostgresApp
 
+from crossfade import Upgrade
+
 ROWS = 400
 NEW, OLD = "tests.lookups.models:new", "tests.lookups.models:old"
 
@@ -105,10 +107,30 @@ def test_without_the_old_model_the_rest_is_done_and_said(crossfade, plain):
     assert ran.code == 1
     assert "not judged: old/old cannot be measured without the old model" in ran.err
     assert "make the pairs with --embed-old" in ran.err
-    cases = json.loads(Path("e.json").read_text())["cases"]
+    found = json.loads(Path("e.json").read_text())
+    cases = found["cases"]
     assert set(cases) == {"new/old", "new/new", "B(new)/F(old)", "B(new)/old", "B(new)/B(new)"}
+    # What new queries lack until all is filled, by a ranking made here.
+    first, last = (gains(filled) for filled in (False, True))
+    missing = last - first
+    wait = found["until_filled"]["ndcg@10"]
+    assert wait["untouched"] == pytest.approx(100 * first.mean(), abs=0.01)
+    assert wait["filled"] == pytest.approx(100 * last.mean(), abs=0.01)
+    assert wait["missing"] == pytest.approx(100 * missing.mean(), abs=0.01)
+    half = 196 * missing.std() / len(missing) ** 0.5
+    expected = [wait["missing"] - half, wait["missing"] + half]
+    assert wait["ci95"] == pytest.approx(expected, abs=0.15 * half)
+    assert wait["missing"] > half
+    low, high = wait["ci95"]
+    assert (
+        f"new queries have {wait['untouched']:.1f} on the untouched index and "
+        f"{wait['filled']:.1f} once all is filled (ndcg@10): {wait['missing']:.1f} points "
+        f"[{low:.1f}, {high:.1f}] are missing until then"
+    ) in ran.out
+    assert found["today"] is None and found["asking"] is None
     ran = crossfade("evaluate", "upgrade", "pairs.npz", "--require", "none")
     assert ran.code == 0
+    assert "points" in ran.out
     ran = crossfade("plan", "upgrade", "pairs.npz", "--ask", "both")
     assert ran.code == 2
     assert "make the pairs with --embed-old" in ran.err
@@ -128,6 +150,69 @@ def test_without_the_old_model_the_rest_is_done_and_said(crossfade, plain):
     known = json.loads(ran.out)
     assert known["quality"]["mrr@10"]["old/old"] == 1
     assert known["alone"]["mrr@10"]["reaches"] is not None
+
+
+def gains(filled):
+    """Of each lookup its nDCG@10 by new queries alone: one row is relevant, ties count against."""
+    upgrade = Upgrade.load("upgrade")
+    with np.load("pairs.npz") as arrays:
+        items = arrays["lookup_items"]
+        queries = upgrade.backward(arrays["lookup_new"])
+        rows = upgrade.backward(arrays["held_new"]) if filled else arrays["held_old"]
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    scores = queries[:, : rows.shape[1]] @ rows.T
+    own = scores[np.arange(len(items)), items]
+    ranks = (scores >= own[:, None]).sum(axis=1)
+    return np.where(ranks <= 10, 1 / np.log2(1 + ranks), 0)
+
+
+def test_without_the_old_model_new_queries_are_judged_by_the_level_of_today(crossfade, plain):
+    assert crossfade("pairs", plain.address, "--embed", NEW, *SIZES).code == 0
+    assert crossfade("fit", "pairs.npz", "--solver", "closed_form").code == 0
+    words = ("evaluate", "upgrade", "pairs.npz", "--json", "e.json", "--today")
+    level = 100 * gains(False).mean()
+    found = {}
+    for today, word in ((level + 25, "not compatible"), (level, "inconclusive")):
+        ran = crossfade(*words, today, "--markdown", "e.md", "--plot", "bars.png")
+        found[word] = json.loads(Path("e.json").read_text())
+        assert ran.code == (1 if word == "not compatible" else 0), ran.err
+        assert f"`new` is {word} against today's {today:g}" in ran.out
+        assert f"against today's {today:g}" in Path("e.md").read_text()
+        assert "are missing until then" in ran.out
+        assert "150 rows sampled of a store" in ran.err
+    assert f"below today's {level + 25:g}" not in ran.err
+    below, level_with = found.values()
+    verdict = below["verdicts"]["B(new)/old"]["metrics"]["ndcg@10"]
+    assert verdict["difference"] == pytest.approx(-25, abs=0.01)
+    low, high = below["cases"]["B(new)/old"]["ci95"]["ndcg@10"]
+    assert verdict["ci95"] == pytest.approx([low - level - 25, high - level - 25])
+    assert (below["today"], below["judged"], below["asking"]) == (level + 25, True, "new")
+    assert "B(new)/old" in below["failed"] and not level_with["failed"]
+    assert below["verdicts"]["both/old"]["verdict"] == "not judged"
+    ran = crossfade(*words, 1)
+    assert ran.code == 0 and "`new` is compatible against today's 1;" in ran.out
+    # A migration takes such an evaluation for one.
+    start = ("migrate", "start", plain.address, "upgrade", "--source", "body", "--dry-run")
+    assert crossfade(*start, "--evaluation", "e.json").code == 0
+    # On the whole store, whose level it is, the held rows are not judged by it.
+    ran = crossfade(*words, level + 25, "--store", plain.address)
+    assert ran.code == 1 and "fill before they are served" in ran.err
+    whole = json.loads(Path("e.json").read_text())
+    assert whole["data"]["gallery"] == ROWS
+    assert whole["verdicts"]["B(new)/old"]["verdict"] == "not compatible"
+    assert "`new` is not compatible against today's" in ran.out
+    assert whole["sample"]["judged"] is False and whole["sample"]["until_filled"]
+    for more, cause in (
+        (("--metric", "mrr@10", "--metric", "mAP"), "given for one metric, and 2 decide"),
+        (("--metric", "agreement@10"), "given for one metric, and none decides"),
+    ):
+        ran = crossfade(*words, 40, *more)
+        assert ran.code == 2 and cause in ran.err
+    assert crossfade(*words, 140).code == 2
+    both = ("pairs", plain.address, "--embed", NEW, "--embed-old", OLD, *SIZES, "--overwrite")
+    assert crossfade(*both).code == 0
+    ran = crossfade(*words, 40)
+    assert ran.code == 2 and "today's level is measured on these queries" in ran.err
 
 
 def test_both_models_may_be_endpoints(crossfade, plain):

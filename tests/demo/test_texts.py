@@ -124,7 +124,7 @@ def test_an_untouched_table_is_asked_as_the_maps_say(ran: Ran) -> None:
     assert ran.at("started", "new") == pytest.approx(alone, abs=0.05)
     both = Both(asked.vectors.old, mapped, up.as_stored(old)).as_old()
     found = measured(both.queries @ both.items.T, asked.wanted)
-    # The store brings scores to scale by a sample, and joins the first thirty of each side.
+    # The store brings scores to scale by a sample, and joins the first twenty of each side.
     assert ran.at("started", "both") == pytest.approx(found, abs=1.0)
 
 
@@ -135,7 +135,7 @@ def test_both_loses_little_on_the_way_and_the_end_is_above_today(ran: Ran) -> No
     both = Both(asked.vectors.old, up.backward(asked.vectors.new), up.as_stored(stored.old))
     first, last = both.as_old(), both.as_filled(up.backward(stored.new))
     at_first, at_last = (measured(x.queries @ x.items.T, asked.wanted) for x in (first, last))
-    # B of so few pairs is weak, and the fifth that it counts may cost a point at the start.
+    # B of so few pairs is weak, and the three tenths that it counts may cost a point at the start.
     assert at_first["mrr@10"] > today - 1.5
     assert at_last["mrr@10"] > today + 5
     for stage in STAGES[1:-2]:

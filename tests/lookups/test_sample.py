@@ -7,7 +7,7 @@ import pytest
 from tests.lookups import models
 from tests.stores.apps import ParquetApp
 
-from crossfade import Pairs, read_held, sample_pairs
+from crossfade import Pairs, Upgrade, read_held, sample_pairs
 from crossfade.errors import BadInput, EmbedderError
 from crossfade.lookups.text import lookup_of
 
@@ -148,6 +148,143 @@ def test_a_log_may_be_a_column_and_is_sampled_where_it_is_long(plain, tmp_path, 
             sampled(plain.address, tmp_path / "q.npz", queries=place, **options)
     with pytest.raises(BadInput, match="name a column of texts"):
         sampled(plain.address, tmp_path / "q.npz", queries=f"{path}:count", **options)
+
+
+def write_log(path, arrays):
+    """The same columns in each format that has room for them."""
+    if path.suffix == ".npz":
+        np.savez(path, **{name: np.asarray(x) for name, x in arrays.items()})
+    elif path.suffix == ".safetensors":
+        from safetensors.numpy import save_file
+
+        save_file(arrays, path)
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = {name: list(x) for name, x in arrays.items()}
+        pq.write_table(pa.table(columns), path)
+
+
+@pytest.mark.parametrize("kind", ["npz", "parquet", "safetensors"])
+def test_stored_vectors_of_a_log_are_learned_from_where_the_old_model_is_gone(
+    plain, tmp_path, kind
+):
+    texts = models.texts_of(80, seed=77)
+    log = {"old": models.old(texts), "new": models.new(texts)}
+    # The same question again is the same query.
+    write_log(
+        tmp_path / f"log.{kind}", {side: np.concatenate([x, x[:9]]) for side, x in log.items()}
+    )
+    path = tmp_path / "pairs.npz"
+    made, arrays = sampled(plain.address, path, queries=tmp_path / f"log.{kind}")
+    assert made.logged_queries == 80
+    np.testing.assert_array_equal(arrays["log_old"], log["old"])
+    np.testing.assert_array_equal(arrays["log_new"], log["new"])
+    upgrade = Upgrade(solver="closed_form").fit(Pairs.open(path))
+    assert upgrade.config_.fit["rows"] == 280
+    assert "lookup_old" not in arrays
+    assert read_held(path).queries == 60
+
+
+@pytest.mark.parametrize("kind", ["npz", "parquet"])
+def test_old_vectors_beside_the_texts_of_a_log_need_the_new_model_alone(plain, tmp_path, kind):
+    texts = models.texts_of(70, seed=78)
+    log = {"old": models.old(texts), "question": texts}
+    write_log(tmp_path / f"log.{kind}", log)
+    made, arrays = sampled(
+        plain.address, tmp_path / "pairs.npz", queries=f"{tmp_path / f'log.{kind}'}:question"
+    )
+    assert made.logged_queries == 70
+    np.testing.assert_array_equal(arrays["log_old"], log["old"])
+    np.testing.assert_allclose(arrays["log_new"], models.new(texts), rtol=1e-6)
+
+
+def test_a_long_log_of_vectors_is_sampled_and_its_sides_stay_together(plain, tmp_path):
+    texts = models.texts_of(400, seed=79)
+    old, new = models.old(texts), models.new(texts)
+    np.savez(tmp_path / "log.npz", old=old, new=new)
+    made, arrays = sampled(
+        plain.address, tmp_path / "pairs.npz", queries=tmp_path / "log.npz", rows=100
+    )
+    assert "of 400 distinct queries of the log 100 by chance" in made.warnings
+    rows = [int(np.flatnonzero((old == one).all(axis=1))[0]) for one in arrays["log_old"]]
+    assert rows == sorted(set(rows))
+    np.testing.assert_array_equal(arrays["log_new"], new[rows])
+
+
+def test_without_the_old_model_it_is_said_what_the_next_steps_do(plain, tmp_path):
+    made, _ = sampled(plain.address, tmp_path / "pairs.npz")
+    assert any(
+        "evaluate judges nothing and plan asks `new` alone" in text for text in made.warnings
+    )
+
+
+LOGGED = models.texts_of(60, seed=80)
+OLD, NEW = models.old(LOGGED), models.new(LOGGED)
+
+
+def with_a(number, x, row=17):
+    x = x.copy()
+    x[row] = number
+    return x
+
+
+@pytest.mark.parametrize(
+    ("name", "log", "cause"),
+    [
+        ("log.npz", {"old": NEW, "new": OLD}, "'old' has 24 dimensions where the store's vectors"),
+        ("log.npz", {"old": OLD, "new": NEW[:, :20]}, "24 dimensions, and 'new' of the logged"),
+        ("log.npz", {"old": OLD, "new": NEW[:50]}, "60 rows in 'old' and 50 rows in 'new'"),
+        ("log.npz:q", {"old": OLD, "q": LOGGED[:5]}, "60 rows in 'old' and 5 rows in 'q'"),
+        ("log.npz", {"old": with_a(np.nan, OLD), "new": NEW}, "row 17 of 'old' has a NaN"),
+        ("log.parquet", {"old": OLD, "new": with_a(0, NEW)}, "row 17 of 'new' is all zeros"),
+        ("log.npz", {"old": OLD, "new": NEW[::-1]}, "does not belong to row i of 'new'"),
+        ("log.npz", {"old": OLD, "new": OLD}, "'old' and 'new' hold the same vectors"),
+        ("log.npz", {"old": OLD, "q": LOGGED}, "which column"),
+        ("log.npz:text", {"old": OLD, "q": LOGGED}, "no column 'text' → name one of old, q"),
+        ("log.npz:n", {"old": OLD, "n": np.arange(60)}, "'n' holds int64"),
+        ("log.npz:q", {"new": NEW, "q": LOGGED}, "or their vectors are stored → add --embed-old"),
+        ("log.safetensors", {"old": OLD}, "no 'new' vectors, and a .safetensors file holds no"),
+    ],
+)
+def test_a_log_that_does_not_fit_is_refused_before_rows_are_paid_for(
+    plain, tmp_path, name, log, cause
+):
+    write_log(tmp_path / name.partition(":")[0], log)
+    asked = []
+
+    def counting(texts):
+        asked.append(len(texts))
+        return models.new(texts)
+
+    with pytest.raises(BadInput) as refused:
+        sample_pairs(
+            plain.address, tmp_path / "pairs.npz", embed=counting, source="body", rows=200,
+            held=100, queries=tmp_path / name,
+        )  # fmt: skip
+    assert cause in str(refused.value)
+    assert not (tmp_path / "pairs.npz").exists()
+    # Only the new model's own answer tells how long its vectors are.
+    assert len(asked) == (1 if "of the logged" in cause else 0)
+
+
+def test_a_file_of_vectors_cannot_embed_the_texts_of_a_log(plain, tmp_path):
+    texts = models.texts_of(300)
+    np.savez(tmp_path / "new.npz", ids=np.arange(300), vectors=models.new(texts))
+    np.savez(tmp_path / "log.npz", old=OLD, q=np.array(LOGGED))
+    options = {"source": "body", "rows": 100, "held": 50, "lookups": 0}
+    with pytest.raises(BadInput, match="a file of vectors cannot embed logged queries"):
+        sample_pairs(
+            plain.address, tmp_path / "p.npz", embed=str(tmp_path / "new.npz"),
+            queries=f"{tmp_path / 'log.npz'}:q", **options,
+        )  # fmt: skip
+    np.savez(tmp_path / "log.npz", old=OLD, new=NEW)
+    made = sample_pairs(
+        plain.address, tmp_path / "p.npz", embed=str(tmp_path / "new.npz"),
+        queries=tmp_path / "log.npz", **options,
+    )  # fmt: skip
+    assert made.logged_queries == 60
 
 
 def test_labels_come_along_and_judge_where_there_are_no_lookups(plain, tmp_path):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from crossfade.cli.allocator import share_heaps
 from crossfade.cli.engine import (
     ClusterAddress,
     EngineChoice,
@@ -69,6 +70,7 @@ def apply(
     ] = None,
 ) -> None:
     """Map the vectors of a file into the shared space: old ones forward, new ones backward."""
+    share_heaps()
     fitted = Upgrade.load(upgrade)
     with (
         engine_of(engine, address, num_actors) as workers,

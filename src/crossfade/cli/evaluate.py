@@ -17,6 +17,7 @@ from crossfade.cli.output import (
     write_text,
 )
 from crossfade.cli.tables import matrix_table, verdict_table
+from crossfade.cli.today import today_option
 from crossfade.compatibility import Chain, Compatibility, continue_chain
 from crossfade.compatibility import evaluate as judge
 from crossfade.compatibility.table import RESAMPLES
@@ -94,6 +95,7 @@ def evaluate(
             rich_help_panel=WHAT,
         ),
     ] = None,
+    today: Annotated[float | None, today_option(WHAT)] = None,
     distance: Annotated[
         str,
         typer.Option(
@@ -199,6 +201,8 @@ def evaluate(
             held,
             metrics=metric,
             required=REQUIRED if require is None else [c for c in require if c != "none"],
+            # It is the level of the whole index, where that is asked.
+            today=today if store is None else None,
             distance=by,
             device=device,
             resamples=resamples,
@@ -213,7 +217,14 @@ def evaluate(
         address = open_migrating(store, id=store_id, vector=store_vector)
         with closing(address) as asked, waiting(asked.name) as advance:
             found = evaluate_on_store(
-                fitted, held, asked, found, resamples=resamples, seed=seed, progress=advance
+                fitted,
+                held,
+                asked,
+                found,
+                today=today,
+                resamples=resamples,
+                seed=seed,
+                progress=advance,
             )
     _write(found, chain, json_file, markdown_file, latex_file, plot)
     found.check(upgrade)
@@ -257,7 +268,9 @@ def _write(
     console = PlainConsole()
     console.print(verdict_table(found))
     if found.sample is not None:
-        console.print(found.facts()[0], soft_wrap=True)
+        # Of a level that was given only the store's own verdicts speak.
+        for fact in found.facts()[: 1 if found.today is None else 2]:
+            console.print(fact, soft_wrap=True)
         console.print("on the rows held out of the fit, not on the store:")
         found = found.sample
         console.print(verdict_table(found))

@@ -45,7 +45,7 @@ def pairs(
         str | None,
         typer.Option(
             help="The old model, for lookups and queries: module:function or https://host/v1. "
-            "Without it nothing can be compared with today's search."
+            "Without it today's search is not measured: its level may be given as --today."
         ),
     ] = None,
     output: Annotated[
@@ -87,7 +87,8 @@ def pairs(
         str | None,
         typer.Option(
             help="Logged queries for the fit: one text per line, FILE.parquet:NAME or "
-            "FILE.csv:NAME.",
+            "FILE.csv:NAME; or a .parquet, .npz or .safetensors file of their stored vectors, as "
+            "'old' and 'new', or as 'old' beside texts, which --embed embeds (FILE:NAME).",
             rich_help_panel=WHAT,
         ),
     ] = None,

@@ -15,9 +15,18 @@ from crossfade.backfill.planning import METRICS
 from crossfade.backfill.planning import plan as make_plan
 from crossfade.backfill.simulate import DEFAULT_ORDERS
 from crossfade.backfill.start import LIFTED
+from crossfade.cli.engine import (
+    ClusterAddress,
+    EngineChoice,
+    EngineOption,
+    GpusPerActor,
+    NumActors,
+    engine_of,
+)
 from crossfade.cli.output import check_written, note, waiting, write_json
 from crossfade.cli.plan_tables import show
 from crossfade.cli.planning import chosen_blends, column, numbers, start_of, ways_of
+from crossfade.cli.today import today_option
 from crossfade.embedders import EndpointSettings, open_embedder
 from crossfade.errors import BadInput
 from crossfade.files.spilled import read_long
@@ -119,13 +128,7 @@ def plan(
         float | None,
         typer.Option(help="In percent, in place of new/new.", rich_help_panel=WHAT),
     ] = None,
-    today: Annotated[
-        float | None,
-        typer.Option(
-            help="In percent, in place of old/old where the old model is gone.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
+    today: Annotated[float | None, today_option(WHAT)] = None,
     store: Annotated[
         str | None,
         typer.Option(
@@ -152,6 +155,16 @@ def plan(
             rich_help_panel=TRIAL,
         ),
     ] = None,
+    trial_writes: Annotated[
+        bool,
+        typer.Option(
+            "--trial-writes",
+            help="Try writing too: some rows are copied beside the store, migrated from start to "
+            "finish, and the copies dropped. A store that cannot be copied has columns added, "
+            "written for some rows, and dropped again.",
+            rich_help_panel=TRIAL,
+        ),
+    ] = False,
     embed: Annotated[
         str | None,
         typer.Option(
@@ -188,6 +201,10 @@ def plan(
     gallery_ids: Annotated[str | None, typer.Option(rich_help_panel=REAL)] = None,
     gallery_labels: Annotated[str | None, typer.Option(rich_help_panel=REAL)] = None,
     gallery_priority: Annotated[str | None, typer.Option(rich_help_panel=REAL)] = None,
+    engine: EngineChoice = EngineOption.local,
+    address: ClusterAddress = None,
+    num_actors: NumActors = None,
+    gpus_per_actor: GpusPerActor = 0.0,
     seed: Annotated[int, typer.Option(min=0, rich_help_panel=WHAT)] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.", rich_help_panel=WHAT)] = "cpu",
     overwrite: Annotated[bool, typer.Option("--overwrite", rich_help_panel=OUT)] = False,
@@ -205,6 +222,13 @@ def plan(
         raise BadInput("--store-id and --store-vector without a store", step="add --store STORE")
     if (trial is None) != (embed is None):
         raise BadInput("a trial is of a store and a model", step="give both --trial and --embed")
+    if engine is EngineOption.ray and gallery is None and trial is None:
+        raise BadInput(
+            "Ray orders a gallery or tries out a store, and neither was given",
+            step="add --gallery FILE, or --trial STORE",
+        )
+    if trial_writes and trial is None:
+        raise BadInput("nothing to write to", step="name the store: --trial STORE")
     blends = chosen_blends(blend, volume)
     fitted = Upgrade.load(upgrade)
     tried, known = None, 0
@@ -215,10 +239,23 @@ def plan(
             concurrency=concurrency,
             cost_per_million_tokens=cost_per_1m_tokens,
         )
-        embedder = open_embedder(embed, endpoint=settings)
-        with closing(open_migrating(trial, id=store_id, vector=store_vector)) as opened:
+        with (
+            closing(open_migrating(trial, id=store_id, vector=store_vector)) as opened,
+            engine_of(engine, address, num_actors, gpus_per_actor) as workers,
+            nullcontext(open_embedder(embed, endpoint=settings))
+            if workers is None
+            else workers.embedder(embed, settings) as embedder,
+        ):
             known = opened.describe().rows
-            tried = try_out(opened, fitted, embedder, source=source, seed=seed)
+            tried = try_out(
+                opened,
+                fitted,
+                embedder,
+                source=source,
+                write=trial_writes,
+                engine=workers,
+                seed=seed,
+            )
         cost_per_1k = tried.cost_per_1k if cost_per_1k is None else cost_per_1k
         if items_per_second is None:
             items_per_second = tried.items_per_second
@@ -273,14 +310,17 @@ def plan(
                 )
         if tried is not None:
             made = with_estimate(made, tried, items or known)
-        with waiting("ordering") as advance:
+        with (
+            engine_of(engine, address, num_actors, gpus_per_actor) as workers,
+            waiting("ordering") as advance,
+        ):
             made.save(
                 output,
                 overwrite=overwrite,
                 more=None
                 if real is None
                 else lambda folder: order_gallery(
-                    made, fitted, real, folder / ORDER, progress=advance
+                    made, fitted, real, folder / ORDER, engine=workers, progress=advance
                 ),
             )
         if real is not None:

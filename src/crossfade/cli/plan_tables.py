@@ -14,6 +14,7 @@ from crossfade.backfill.plan import promises, said
 from crossfade.backfill.record import PlanRecord
 from crossfade.cli.output import PlainConsole
 
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 # Candidates that are shown all.
 _FEW = 12
 
@@ -66,38 +67,62 @@ def show(made: PlanRecord, output: Path) -> None:
 
 def show_estimate(console: PlainConsole, told: dict[str, Any]) -> None:
     """An invoice: each number with the interval in which it lies with 95 % confidence."""
+    steps = {"forward": told["forward"], "index": told["index"]}
+    steps |= {f"backfill to the {name}": one for name, one in told["backfill"].items()}
+    steps |= {name: told[name] for name in ("verify", "finish")}
     table = Table(
-        title=f"estimate for {told['items']:,} items, from a trial of {told['trial']['rows']:,}",
+        title=f"estimate for {told['items']:,} items by the engine {told['engine']!r}, from a "
+        f"trial of {told['trial']['rows']:,}",
         title_justify="left",
     )
-    for name in ("step", "items", "hours", "requests", "tokens", "cost"):
-        table.add_column(name, justify="left" if name == "step" else "right")
-    steps = {"forward": told["forward"]}
-    steps |= {f"backfill to the {name}": one for name, one in told["backfill"].items()}
+    columns = ("step", "items", "time", "requests", "tokens", "cost", "GB", "from")
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("step", "from") else "right")
     for name, one in steps.items():
-        requests = one.get("requests")
+        if one is None:
+            continue
+        known = one["from"]
+        if one["bytes_from"] == "reckoned":
+            known += f"; GB {one['bytes_from']}"
         table.add_row(
             name.replace("to the full", "in full"),
             f"{one['items']:,}",
-            _between(one["seconds"], 1 / 3600),
-            "–" if requests is None else f"{requests:,}",
-            _between(one.get("tokens")),
-            _between(one.get("cost")),
+            _time(one["seconds"]),
+            "–" if one["requests"] is None else f"{one['requests']:,}",
+            _between(one["tokens"]),
+            _between(one["cost"]),
+            _between(one["bytes"], 1e-9),
+            known,
         )
     console.print(table)
-    console.print(f"storage until it is finished: {told['storage_bytes'] / 1e9:,.2f} GB")
+    fixed = ", ".join(
+        f"{name.replace('to the full', 'in full')} {one['fixed_seconds']:.2g}"
+        for name, one in steps.items()
+        if one is not None
+    )
+    console.print(f"seconds of these whatever the number of items: {fixed}")
+    storage = f"{told['storage_bytes'] / 1e9:,.2f} GB, {told['storage_from']}"
+    console.print(f"storage until it is finished, all of it filled: {storage}")
+    for what in told["notes"]:
+        console.print(f"note: {what}")
     for what in told["not_measured"]:
         console.print(f"not measured: {what}")
     if told["trial"]["spent"]:
         console.print(f"spent on the trial: {told['trial']['spent']:.4g}")
 
 
+def _time(seconds: dict[str, float]) -> str:
+    """In the unit in which the longest it may take is read best."""
+    size, unit = next((n, u) for n, u in _UNITS if seconds["high"] >= 2 * n or n == 1)
+    return f"{_between(seconds, 1 / size)} {unit}"
+
+
 def _between(value: dict[str, float] | None, scale: float = 1.0) -> str:
     if value is None:
         return "–"
     found = [scale * value[name] for name in ("mean", "low", "high")]
-    mean, low, high = (f"{one:,.0f}" if one >= 1000 else f"{one:.3g}" for one in found)
-    return f"{mean} ({low} to {high})"
+    mean, low, high = (f"{one:,.0f}" if abs(one) >= 1000 else f"{one:.3g}" for one in found)
+    return mean if low == high else f"{mean} ({low} to {high})"
 
 
 def worth_showing(made: PlanRecord) -> list[dict[str, Any]]:

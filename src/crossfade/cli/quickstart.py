@@ -25,6 +25,7 @@ from crossfade.cli.models import (
     open_models,
 )
 from crossfade.cli.output import PlainConsole, check_written, note, step_bars, write_json
+from crossfade.cli.today import today_option
 from crossfade.embedders import EndpointSettings
 from crossfade.errors import BadInput
 from crossfade.stores.registry import built_in, forms
@@ -113,13 +114,7 @@ def quickstart(
         float | None,
         typer.Option(min=1e-9, help="By default the sample's.", rich_help_panel=COST),
     ] = None,
-    today: Annotated[
-        float | None,
-        typer.Option(
-            help="The level of today's search in percent, where no old model can tell.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
+    today: Annotated[float | None, today_option(WHAT)] = None,
     model: NewModel = "",
     model_old: OldModel = "",
     key_env: NewKey = None,

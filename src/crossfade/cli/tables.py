@@ -56,7 +56,7 @@ def verdict_table(found: Compatibility) -> Table:
     table.add_column("Query/Gallery", no_wrap=True)
     for name in found.metrics:
         table.add_column(name, justify="right")
-    table.add_column("against old/old", no_wrap=True)
+    table.add_column(f"against {found.against}", no_wrap=True)
     means = found.means()
     for case in found.cases:
         cells = []

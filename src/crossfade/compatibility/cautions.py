@@ -86,14 +86,23 @@ def agree_under(upgrade: Upgrade, old: Float, new: Float) -> bool:
     return bool(lead > 2 / np.sqrt(old.shape[1]) + 3 / np.sqrt(len(own)))
 
 
-def no_old_queries(held: Held) -> list[str]:
-    """Today's search cannot be compared with where its model is gone."""
+def no_old_queries(held: Held, today: float | None = None, gallery: str = "") -> list[str]:
+    """Today's search cannot be compared with where its model is gone.
+
+    `gallery` says what was searched where that is less than the index whose level `today` is.
+    """
     if held.query_old is not None:
         return []
-    return [
-        "the old model has embedded no queries: old/old cannot be measured, and nothing is judged "
-        "against it"
-    ]
+    said = "the old model has embedded no queries: old/old cannot be measured, and "
+    if today is None:
+        return [f"{said}nothing is judged against it"]
+    out = [f"{said}verdicts are against the {today:g} that was given, taken as exact"]
+    if gallery:
+        out.append(
+            f"that level has to be of a gallery like this one: what is searched are {gallery}, and "
+            "among more rows less is found (--store judges on the whole index)"
+        )
+    return out
 
 
 def beyond_gallery(names: Sequence[str], held: Held) -> list[str]:
@@ -111,17 +120,18 @@ def weak_grounds(
     decisive: Sequence[str],
     verdicts: dict[str, Verdict],
     better: dict[str, Difference],
+    today: float | None = None,
 ) -> list[str]:
     """A new model that is no better (the paper's limitation), and too few queries to tell."""
     if not decisive:
         return []
     out = []
-    queries = cases[BASELINE].queries
+    queries = next(iter(cases.values())).queries
     level = {m: d.difference for m, d in better.items() if d.verdict != "compatible"}
     if level:
         clearly = "" if min(level.values()) <= 0 else "clearly "
         numbers = ", ".join(
-            f"{m} {cases['new/new'].mean(m):.1f} against {cases[BASELINE].mean(m):.1f}"
+            f"{m} {cases['new/new'].mean(m):.1f} against {_today(cases, m, today):.1f}"
             for m in level
         )
         out.append(
@@ -141,3 +151,7 @@ def weak_grounds(
                     f"{queries} queries; about {needed:,} would tell"
                 )
     return out
+
+
+def _today(cases: dict[str, Measured], metric: str, known: float | None) -> float:
+    return cases[BASELINE].mean(metric) if known is None else known

@@ -58,6 +58,8 @@ def save_picture(found: Compatibility, path: Path, *, overwrite: bool = True) ->
         for case, style in ((BASELINE, "--"), ("new/new", ":")):
             if case in means:
                 panel.axvline(means[case][metric], color="#333", linestyle=style, linewidth=1)
+        if found.today is not None and metric in found.decisive:
+            panel.axvline(found.today, color="#333", linestyle="--", linewidth=1)
         panel.set_title(metric, fontsize=10)
         panel.set_xlim(0, limit)
         panel.set_yticks(list(centres), cases, fontsize=8)
@@ -69,7 +71,7 @@ def save_picture(found: Compatibility, path: Path, *, overwrite: bool = True) ->
         ncols=3,
         fontsize=8,
         frameon=False,
-        title="against old/old (dashed; new/new dotted), 95 % over queries",
+        title=f"against {found.against} (dashed; new/new dotted), 95 % over queries",
         title_fontsize=8,
     )
     with replacing(path, overwrite=overwrite) as temporary:

@@ -21,10 +21,12 @@ from crossfade.compatibility.held import Float, Held
 from crossfade.compatibility.verdicts import (
     ASKED,
     AT_FIRST,
+    BASELINE,
     CROSS_MODEL,
     JUDGED,
     REQUIRED,
     Verdict,
+    Wait,
     deciding,
     judge,
 )
@@ -80,6 +82,15 @@ class Compatibility:
     warnings: list[str] = field(default_factory=list)
     sample: Compatibility | None = None
     """Where this was measured on a whole store: the same on held-out rows, and new/new with it."""
+    today: float | None = None
+    """The level of today's search that verdicts are against, where old/old was not measured."""
+    waits: dict[str, Wait] = field(default_factory=dict)
+    """By metric what new queries lack until all is filled, where the old model is gone."""
+
+    @property
+    def against(self) -> str:
+        """What verdicts compare with."""
+        return BASELINE if self.today is None else f"today's {self.today:g}"
 
     @property
     def judged(self) -> bool:
@@ -109,32 +120,42 @@ class Compatibility:
                 f"{cases} not judged: {self.why_unjudged}",
                 where=where,
                 step=(
-                    "make the pairs with --embed-old; "
+                    "make the pairs with --embed-old, or give today's level with --today; "
                     if self.data["relevance"] == "lookups"
                     else "give labels, qrels, or lookups (crossfade pairs, or --queries and "
                     "--qrels, one item to a query); "
                 )
                 + "--require none shows the numbers alone",
             )
-        if self.asking in ("both", "blend"):
+        if self.today is not None:
+            step = (
+                "new queries are all there is: fill before they are served (crossfade plan --today "
+                "says from which share on), or fit with more pairs and with logged queries"
+            )
+        elif self.asking in ("both", "blend"):
             step = (
                 f"ask with both models' queries while both are there ({self.asking}; as a verdict: "
                 f"--require {AT_FIRST[self.asking]}), and fill before new queries are alone"
             )
         else:
             step = "do not serve these queries; ask as today, backfill, or refit"
-        raise NotCompatible(f"{cases}: below old/old with 95 % confidence", where=where, step=step)
+        raise NotCompatible(
+            f"{cases}: below {self.against} with 95 % confidence", where=where, step=step
+        )
 
     @property
     def asking(self) -> Asking | None:
         """How to ask the untouched gallery: with the new model alone where that is compatible,
         else with both, as two queries or as one, where that is not below today; else as today.
-        Two come before one, for they gain with every item that is filled.
+        Two come before one, for they gain with every item that is filled. Where the old model is
+        gone there is the new one alone.
 
         None where there is nothing to judge by.
         """
         if not self.judged:
             return None
+        if self.today is not None:
+            return "new"
         if self.verdicts[AT_FIRST["new"]].word == "compatible":
             return "new"
         ways: list[Asking] = ["both", "blend"]
@@ -160,7 +181,8 @@ class Compatibility:
     def _repr_html_(self) -> str:
         title = f"{self.data['name']}: in percent, with 95 % intervals over queries"
         cells = [[case, *means, verdict] for case, means, verdict in rows(self)]
-        return render_table(title, ["Query/Gallery", *self.metrics, "against old/old"], cells)
+        heads = ["Query/Gallery", *self.metrics, f"against {self.against}"]
+        return render_table(title, heads, cells)
 
     def latex(self) -> str:
         """The table in the form of the paper's."""
@@ -187,6 +209,25 @@ def sides(upgrade: Upgrade, old: Float | None, new: Float) -> dict[str, Float]:
     }
 
 
+def check_today(held: Held, decisive: Sequence[str], today: float | None) -> None:
+    """Raise unless the level stands for what is not measured, in the one metric that decides."""
+    if today is None:
+        return
+    if not 0 <= today <= 100:
+        raise BadInput(f"today's level is {today:g}", step="give it in percent")
+    if held.query_old is not None:
+        raise BadInput(
+            "today's level is measured on these queries, and one was given",
+            step="leave it out, or give queries of the new model alone",
+        )
+    if len(decisive) != 1:
+        raise BadInput(
+            f"today's level is given for one metric, and {len(decisive) or 'none'} decide"
+            f"{'' if decisive else 's'}",
+            step="name one with --metric, other than agreement",
+        )
+
+
 def asked_vectors(
     case: str,
     queries: dict[str, Float],
@@ -209,6 +250,7 @@ def evaluate(
     *,
     metrics: Sequence[str] | None = None,
     required: Sequence[str] = REQUIRED,
+    today: float | None = None,
     distance: Distance = "cosine",
     device: str = "cpu",
     resamples: int = RESAMPLES,
@@ -225,6 +267,8 @@ def evaluate(
     `metrics` decide the verdicts; without them, those of the paper do (labels) or ndcg@10 (qrels).
     Agreement with the new model's own neighbours decides nothing: with neither labels nor qrels the
     cases are not judged. `required` cases are those `Compatibility.failed` looks at.
+    Where the old model has embedded no queries, `today` (in percent, of the one metric that
+    decides) stands in for old/old; without it nothing is judged.
     `definition_sample` checks Definition 3.1 on that many pairs of each kind in place of all.
 
     >>> import numpy as np
@@ -250,7 +294,9 @@ def evaluate(
     names, decisive = DEFAULTS[held.source] if metrics is None else (tuple(metrics),) * 2
     names = tuple(dict.fromkeys(Metric.named(name).name for name in names))
     decisive = deciding(tuple(dict.fromkeys(Metric.named(name).name for name in decisive)))
-    if held.query_old is None:
+    check_today(held, decisive, today)
+    lacking = decisive if held.query_old is None else ()
+    if held.query_old is None and today is None:
         decisive = ()
     device = name_device(device)
     gallery = sides(upgrade, held.gallery_old, held.gallery_new)
@@ -258,7 +304,8 @@ def evaluate(
     queries = gallery if same_rows else sides(upgrade, held.query_old, held.query_new)
     groups = _relevances(held, names, queries["new"], gallery["new"], distance)
     notes = strange_rows(upgrade, held) + seen_rows(upgrade, held)
-    notes += beyond_gallery(names, held) + no_old_queries(held)
+    searched = "" if held.gallery_ids is None else f"{held.gallery:,} rows sampled of a store"
+    notes += beyond_gallery(names, held) + no_old_queries(held, today, searched)
     cases = {}
     for case in (c for c in CASES if c.split("/")[0] in queries):
         report = None if progress is None else _named(progress, case)
@@ -276,8 +323,8 @@ def evaluate(
             where=held.name,
             step="give labels or qrels that relate queries to gallery items",
         )
-    ci95, verdicts, better = judge(cases, decisive, resamples, seed)
-    notes += weak_grounds(cases, decisive, verdicts, better)
+    ci95, verdicts, better = judge(cases, decisive, resamples, seed, today)
+    notes += weak_grounds(cases, decisive, verdicts, better, today)
     shares = {}
     if definition and isinstance(held.relevance, SameClass):
         shares = _definition(queries, gallery, held.relevance, distance, definition_sample, seed)
@@ -312,6 +359,8 @@ def evaluate(
             "new": upgrade.config_.new.model,
         },
         warnings=notes,
+        today=today,
+        waits={name: Wait.of(cases, name, resamples, seed) for name in lacking},
     )
 
 

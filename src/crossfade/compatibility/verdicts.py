@@ -3,7 +3,8 @@
 A case is compatible when the paired difference of its metric to old/old is above zero with 95 %
 confidence over queries, not compatible when it is below, and inconclusive in between. Without
 labels, qrels or lookups it is not judged: agreement with the new model's own neighbours favours new
-queries by construction, and a verdict that cannot fail is none.
+queries by construction, and a verdict that cannot fail is none. Where the old model is gone, and
+with it old/old, a level of today's search that is known may stand in for it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from crossfade.retrieval import Measured, Metric
 
 Word = Literal["compatible", "not compatible", "inconclusive", "not judged"]
 BASELINE = "old/old"
+UNTOUCHED, FILLED = "B(new)/old", "B(new)/B(new)"
+"""New queries alone, of an index before anything is done, and of one whose rows are all filled."""
 CROSS_MODEL = ("new/old", "F(old)/old", "B(new)/F(old)", "B(new)/old")
 ASKED = ("both/old", "both/new", "blend/old")
 """Both models on the query: of a gallery that is untouched, of one that is filled, and as one
 vector on the untouched one."""
 JUDGED = (*CROSS_MODEL, *ASKED)
 REQUIRED = ("B(new)/F(old)", "B(new)/old")
-AT_FIRST = {"new": "B(new)/old", "both": "both/old", "blend": "blend/old", "old": BASELINE}
+AT_FIRST = {"new": UNTOUCHED, "both": "both/old", "blend": "blend/old", "old": BASELINE}
 """The case that each way of asking is, on the untouched gallery."""
 # Below this many queries a percentile bootstrap is itself unsure.
 FEW_QUERIES = 100
@@ -33,7 +36,7 @@ FEW_QUERIES = 100
 
 @dataclass(frozen=True)
 class Difference:
-    """A case's metric less old/old's, in points, with its 95 % interval."""
+    """A case's metric less another's, old/old's in verdicts, in points, with its 95 % interval."""
 
     difference: float
     ci95: tuple[float, float]
@@ -106,7 +109,11 @@ def deciding(metrics: Sequence[str]) -> tuple[str, ...]:
 
 
 def judge(
-    cases: dict[str, Measured], decisive: Sequence[str], resamples: int, seed: int
+    cases: dict[str, Measured],
+    decisive: Sequence[str],
+    resamples: int,
+    seed: int,
+    today: float | None = None,
 ) -> tuple[
     dict[str, dict[str, tuple[float, float]]],
     dict[str, Verdict],
@@ -114,7 +121,8 @@ def judge(
 ]:
     """Intervals of the means, the verdicts, and new/new against old/old.
 
-    A case that was not measured is not judged; without old/old nothing may be `decisive`.
+    A case that was not measured is not judged; without old/old nothing may be `decisive`, unless
+    its level in the one decisive metric is given as `today`.
     """
     names, metrics = list(cases), list(next(iter(cases.values())).values)
     ci95: dict[str, dict[str, tuple[float, float]]] = {case: {} for case in names}
@@ -132,8 +140,39 @@ def judge(
                 found[case][metric] = Difference.of(
                     float(means[row] - means[base]), resampled[:, row] - resampled[:, base]
                 )
+            elif today is not None:
+                found[case][metric] = Difference.of(
+                    float(means[row] - today), resampled[:, row] - today
+                )
     verdicts = {
         case: Verdict({m: found[case][m] for m in decisive if case in names}) for case in JUDGED
     }
     better = {m: found["new/new"][m] for m in decisive if "new/new" in names}
     return ci95, verdicts, better
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What new queries alone lack of a metric until all is filled, in percent and points."""
+
+    untouched: float
+    filled: float
+    missing: Difference
+
+    @classmethod
+    def of(cls, cases: dict[str, Measured], metric: str, resamples: int, seed: int) -> Wait:
+        """From the same queries on the untouched index and on the filled one."""
+        values = np.stack([cases[case].values[metric] for case in (UNTOUCHED, FILLED)], axis=1)
+        values = values[np.isfinite(values[:, 0])] * 100.0
+        first, last = (float(mean) for mean in values.mean(axis=0))
+        gained = resampled_means(values[:, 1:] - values[:, :1], resamples, seed)[:, 0]
+        return cls(first, last, Difference.of(last - first, gained))
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "untouched": self.untouched,
+            "filled": self.filled,
+            "missing": self.missing.difference,
+            "ci95": list(self.missing.ci95),
+        }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from crossfade.compatibility.verdicts import ASKED, AT_FIRST
+from crossfade.compatibility.verdicts import ASKED, AT_FIRST, Wait
 
 if TYPE_CHECKING:
     from crossfade.compatibility.table import Compatibility
@@ -28,6 +28,8 @@ def record(found: Compatibility) -> dict[str, Any]:
         "judged": found.judged,
         "cases": cases,
         "verdicts": {case: verdict.record() for case, verdict in found.verdicts.items()},
+        "today": found.today,
+        "until_filled": {metric: wait.record() for metric, wait in found.waits.items()},
         "asking": found.asking,
         "required": list(found.required),
         "failed": list(found.failed),
@@ -65,7 +67,7 @@ def rows(found: Compatibility) -> list[tuple[str, list[str], str]]:
 
 def markdown(found: Compatibility) -> str:
     """A table of cases, then the rest as a list."""
-    lines = ["| Query/Gallery | " + " | ".join(found.metrics) + " | against old/old |"]
+    lines = ["| Query/Gallery | " + " | ".join(found.metrics) + f" | against {found.against} |"]
     lines.append("|---" + "|---:" * len(found.metrics) + "|---|")
     for case, cells, verdict in rows(found):
         lines.append(f"| {case} | " + " | ".join(cells) + f" | {verdict} |")
@@ -130,6 +132,7 @@ def facts(found: Compatibility) -> list[str]:
         out.append(f"not judged: {found.why_unjudged}")
     else:
         out.append(first_minute(found))
+    out += [until_filled(metric, wait) for metric, wait in found.waits.items()]
     if data["queries_with_nothing_relevant"]:
         out.append(f"{data['queries_with_nothing_relevant']:,} queries have nothing relevant")
     for case, shares in found.definition.items():
@@ -165,12 +168,31 @@ def facts(found: Compatibility) -> list[str]:
 
 def first_minute(found: Compatibility) -> str:
     """Which ways of asking an untouched index do, and which to take."""
+    if found.today is not None:
+        word = found.verdicts[AT_FIRST["new"]].word
+        return (
+            f"asked on the untouched index: `new` is {word} against {found.against}; where the old "
+            "model is gone there is no other way"
+        )
     ways = ", ".join(
         f"`{way}` {found.verdicts[case].word}"
         for way, case in AT_FIRST.items()
         if case in found.verdicts
     )
     return f"asked on the untouched index: {ways}; ask `{found.asking}`"
+
+
+def until_filled(metric: str, wait: Wait) -> str:
+    """What it costs that the old model is gone."""
+    low, high = wait.missing.ci95
+    said = (
+        f"new queries have {wait.untouched:.1f} on the untouched index and {wait.filled:.1f} once "
+        f"all is filled ({metric})"
+    )
+    if wait.missing.difference <= 0:
+        return f"{said}: filling gains nothing"
+    gap = f"{wait.missing.difference:.1f} points [{low:.1f}, {high:.1f}]"
+    return f"{said}: {gap} are missing until then"
 
 
 def _latex_text(text: str) -> str:

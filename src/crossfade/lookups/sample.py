@@ -19,12 +19,13 @@ from crossfade.files import refuse_existing
 from crossfade.files.atomic import check_parent
 from crossfade.lookups.covering import covering_ids, pool_size
 from crossfade.lookups.file import HELD, ITEMS, LOOKUP_NEW, LOOKUP_OLD, check_kind, write_parts
-from crossfade.lookups.log import read_log
+from crossfade.lookups.log import SIDES, Log, LogFile
 from crossfade.lookups.models import AskedModel, Model
 from crossfade.lookups.rows import Columns, Part, RowReader
 from crossfade.lookups.spool import Spool
 from crossfade.lookups.text import lookup_of
 from crossfade.pairs.files import LOG
+from crossfade.pairs.matching import match, stretches
 from crossfade.retrieval.ranking import unit_rows
 from crossfade.solvers.doubts import FEWEST
 from crossfade.stores import Description, Id, Store, open_store
@@ -84,8 +85,9 @@ def sample_pairs(
     Of the store `rows` random rows become pairs, and `held` further ones a gallery that the fit
     never sees, with `lookups` that want one of them back. A lookup is the row's `title`, or the
     first sentence of its `source`. `embed_old` makes the old vectors of lookups; without it today's
-    search cannot be compared with. `queries` is a log, embedded by both models and learned from
-    like the rows. In a store with fewer rows all are taken, in the same proportion.
+    search cannot be compared with. `queries` is a log, learned from like the rows: texts, which
+    both models embed, or a file with the vectors of one or both that were stored while there were
+    two (`crossfade.lookups.log`). In a store with fewer rows all are taken, in the same proportion.
 
     With `sampling="covering"` the pairs are chosen to cover the store: of ten times as many random
     rows each is the one farthest from all before it (`crossfade.lookups.covering`). What is held
@@ -115,8 +117,6 @@ def sample_pairs(
         raise BadInput(f"there is no sampling {sampling!r}", step=f"use {' or '.join(SAMPLING)}")
     if queries is not None and labels is not None:
         raise BadInput("queries of a log have no labels", step="leave --labels out, or --queries")
-    if queries is not None and embed_old is None:
-        raise BadInput("queries of a log are embedded by both models", step="add --embed-old")
     with ExitStack() as stack:
         if isinstance(store, str | Path):
             store = open_store(store, id=id, vector=vector)
@@ -125,7 +125,10 @@ def sample_pairs(
         new = AskedModel(open_embedder(embed))
         old = None if embed_old is None else AskedModel(open_embedder(embed_old), found.dim)
         _check(store, found, path, new, old, (source, title, labels), lookups)
-        log, distinct = ([], 0) if queries is None else read_log(queries, rows, seed)
+        file = None if queries is None else LogFile(queries)
+        if file is not None:
+            _check_log(file, store, found, new, old)
+        log = None if file is None else file.sample(rows, seed)
         run = _Run(store, path, new, old, Columns(source, title, labels), lookups, stack)
         try:
             drawn = _with_spare(rows + held)
@@ -136,7 +139,9 @@ def sample_pairs(
             # A store with fewer rows is divided in the same proportion.
             to_hold = max(1, round(usable * held / (rows + held)))
             run.check_old_model(ids)
-            run.expect(usable, progress)
+            run.expect(usable + (0 if log is None else len(log)), progress)
+            if log is not None:
+                run.take_log(log)
             rest = run.take(ids, to_hold, held=True)
             if sampling == "covering":
                 rest = covering_ids(
@@ -149,14 +154,14 @@ def sample_pairs(
                 )
             run.take(rest, usable - len(run.held_ids), held=False)
             run.check_enough()
-            run.queries(log)
+            run.embed_lookups()
         except BudgetSpent as spent:
             raise BadInput(
                 f"{spent.cause}; nothing is written",
                 where=spent.where,
                 step="raise --max-spend, or sample fewer: --rows, --held",
             ) from spent
-        notes = run.notes(rows + held, distinct)
+        notes = run.notes(rows + held, log)
         values = {"ids": np.asarray(run.ids), "held_ids": np.asarray(run.held_ids)}
         if labels is not None:
             values |= {"labels": np.asarray(run.labels), "held_labels": np.asarray(run.held_labels)}
@@ -170,7 +175,7 @@ def sample_pairs(
             rows=len(run.ids),
             held=len(run.held_ids),
             lookups=len(run.lookups),
-            logged_queries=len(log),
+            logged_queries=0 if log is None else len(log),
             old_dim=found.dim,
             new_dim=run.spools["new"].dim,
             left_out={why: count for why, count in run.left_out.items() if count},
@@ -218,6 +223,34 @@ def _check(
         )
     if lookups and source is None and title is None:
         raise BadInput("lookups are made of text", step="name it with --source, or --lookups 0")
+
+
+def _check_log(
+    log: LogFile, store: Store, found: Description, new: AskedModel, old: AskedModel | None
+) -> None:
+    """Whether what the log lacks can be made, and what it has is of these models."""
+    for side, model in zip(SIDES, (old, new), strict=True):
+        if side in log.vectors:
+            continue
+        if model is None:
+            raise BadInput(
+                "queries of a log are embedded by both models, or their vectors are stored",
+                where=log.name,
+                step="add --embed-old, or give a .parquet or .npz file with their 'old' vectors",
+            )
+        if not model.needs_source:
+            raise BadInput(
+                "a file of vectors cannot embed logged queries",
+                where=model.name,
+                step=f"give a function or an endpoint, or their {side!r} vectors in {log.path}",
+            )
+    stored = log.vectors.get("old")
+    if stored is not None and stored.dim != found.dim:
+        raise BadInput(
+            f"'old' has {stored.dim} dimensions where the store's vectors have {found.dim}",
+            where=log.path,
+            step=f"give the queries' vectors of the model that filled {store.name}",
+        )
 
 
 def _drawn(
@@ -272,7 +305,7 @@ class _Run:
         self.lookups: list[tuple[str, int]] = []
         """Each lookup's text, and the number of the held row that it wants."""
         self._in_vain = dict.fromkeys(
-            ("too short for a lookup", "with the same lookup as another"), 0
+            ("without a title", "too short for a lookup", "with the same lookup as another"), 0
         )
         self._asked: set[str] = set()
         self._done = self._total = 0
@@ -283,8 +316,20 @@ class _Run:
         return self.reader.left_out | self._in_vain
 
     def expect(self, rows: int, progress: Progress | None) -> None:
-        """How many rows will be taken, and who is told."""
+        """How many rows and logged queries will be taken, and who is told."""
         self._total, self._progress = rows + self.wanted_lookups, progress
+
+    def take_log(self, log: Log) -> None:
+        """Before the rows: a log that cannot be used should not cost more than itself."""
+        for side, model, name in zip(SIDES, (self.old, self.new), LOG, strict=True):
+            if side in log.vectors:
+                for block in log.blocks(side):
+                    self.spools[name].add(block)
+            elif model is not None:
+                self._embed(log.texts, model, name)
+        if "new" in log.vectors:
+            self._tell(len(log))
+        self._check_matching(log)
 
     def take(self, ids: list[Id], wanted: int, *, held: bool) -> list[Id]:
         """Read, check and embed so many rows, from the first; gives the ids that are left."""
@@ -298,20 +343,41 @@ class _Run:
             self._tell(len(part.ids))
         return ids[at:]
 
-    def queries(self, log: list[str]) -> None:
-        """Embed the lookups, and what was logged."""
-        self._total += len(log) - (self.wanted_lookups - len(self.lookups))
+    def embed_lookups(self) -> None:
+        """What the held rows are looked up by."""
+        self._total -= self.wanted_lookups - len(self.lookups)
         texts = [text for text, _ in self.lookups]
-        for names, some in (((LOOKUP_OLD, LOOKUP_NEW), texts), (LOG, log)):
-            for model, name in ((self.old, names[0]), (self.new, names[1])):
-                if model is None:
-                    continue
-                for first in range(0, len(some), model.size):
-                    asked = some[first : first + model.size]
-                    self.spools[name].add(model(asked, asked))
-                    self._tell(len(asked) if model is self.new else 0)
+        for model, name in ((self.old, LOOKUP_OLD), (self.new, LOOKUP_NEW)):
+            if model is not None:
+                self._embed(texts, model, name)
 
-    def notes(self, wanted: int, distinct: int) -> list[str]:
+    def _embed(self, texts: list[str], model: AskedModel, name: str) -> None:
+        for first in range(0, len(texts), model.size):
+            asked = texts[first : first + model.size]
+            self.spools[name].add(model(asked, asked))
+            self._tell(len(asked) if model is self.new else 0)
+
+    def _check_matching(self, log: Log) -> None:
+        """Raise unless both sides are of the same queries, where there are enough to tell."""
+        if len(log) < FEWEST or not log.vectors:
+            return
+        looked_at = stretches(len(log))
+        rows = np.concatenate([np.arange(part.start, part.stop) for part in looked_at])
+        old, new = (self.spools[name].rows_at(rows) for name in LOG)
+        seen = match(old, new, looked_at)
+        if seen.belongs is False:
+            how = (
+                f"row i of 'new' matches row i{seen.shift:+d} of 'old'"
+                if seen.shift
+                else "they agree no better than shuffled ones"
+            )
+            raise BadInput(
+                f"row i of 'old' does not belong to row i of 'new' ({how})",
+                where=log.name,
+                step="give the same queries in the same order, of the models of this upgrade",
+            )
+
+    def notes(self, wanted: int, log: Log | None) -> list[str]:
         """What was asked for and is not there."""
         out = []
         usable = len(self.ids) + len(self.held_ids)
@@ -321,18 +387,25 @@ class _Run:
             out.append(f"only {len(self.lookups):,} lookups of {self.wanted_lookups:,}")
         if self.lookups and self.old is None:
             out.append(
-                "without --embed-old nothing can be compared with today's search: evaluate will "
-                "judge nothing, and plan wants old queries"
+                "without --embed-old nothing can be compared with today's search: evaluate judges "
+                "nothing and plan asks `new` alone, unless told today's level with --today"
             )
-        logged = self.spools[LOG[1]].rows
-        if distinct > logged:
-            out.append(f"of {distinct:,} distinct queries of the log {logged:,} by chance")
+        if log is not None and log.distinct > len(log):
+            out.append(f"of {log.distinct:,} distinct queries of the log {len(log):,} by chance")
         return out
 
     def _add(self, part: Part, *, held: bool) -> None:
         if not part.ids:
             return
         new = self.new(part.ids, part.texts)
+        logged = self.spools[LOG[1]]
+        if logged.rows and logged.dim != new.shape[1]:
+            raise BadInput(
+                f"{self.new.name} answers with vectors of {new.shape[1]} dimensions, and 'new' of "
+                f"the logged queries has {logged.dim}",
+                where=self.store.name,
+                step="give the queries' vectors of the model that is --embed",
+            )
         if new.shape == part.old.shape and np.abs(unit_rows(new) - unit_rows(part.old)).max() < (
             _SAME
         ):
@@ -354,11 +427,11 @@ class _Run:
         if len(self.lookups) >= self.wanted_lookups:
             return
         if self.reader.columns.title is not None:
-            query = title.strip() if isinstance(title, str) and title.strip() else None
+            query, lacking = title.strip() if isinstance(title, str) else "", "without a title"
         else:
-            query = lookup_of(text)
-        if query is None:
-            self._in_vain["too short for a lookup"] += 1
+            query, lacking = lookup_of(text) or "", "too short for a lookup"
+        if not query:
+            self._in_vain[lacking] += 1
         elif query in self._asked:
             # It cannot mean both.
             self._in_vain["with the same lookup as another"] += 1

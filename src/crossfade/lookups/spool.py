@@ -43,6 +43,15 @@ class Spool:
         self._file.seek(0)
         yield from read_rows(self._file, (self.rows, self.dim), FLOAT, _ROWS, self._folder)
 
+    def rows_at(self, rows: NDArray[np.int64]) -> Float:
+        """These rows, which ascend."""
+        found, start = [], 0
+        for block in self.blocks():
+            first, last = np.searchsorted(rows, [start, start + len(block)])
+            found.append(block[rows[first:last] - start])
+            start += len(block)
+        return np.concatenate(found)
+
     def chunks(self) -> Iterator[bytes]:
         """All rows as bytes, little-endian."""
         self._file.seek(0)

@@ -19,7 +19,13 @@ from crossfade.asking import Both
 from crossfade.cases import CASES, case_vectors
 from crossfade.compatibility.cautions import no_old_queries, strange_rows, weak_grounds
 from crossfade.compatibility.held import Held
-from crossfade.compatibility.table import RESAMPLES, Compatibility, asked_vectors, sides
+from crossfade.compatibility.table import (
+    RESAMPLES,
+    Compatibility,
+    asked_vectors,
+    check_today,
+    sides,
+)
 from crossfade.compatibility.verdicts import ASKED, judge
 from crossfade.distance import Distance
 from crossfade.errors import BadInput
@@ -46,6 +52,7 @@ def evaluate_on_store(
     store: Store,
     sample: Compatibility,
     *,
+    today: float | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
@@ -54,8 +61,13 @@ def evaluate_on_store(
 
     Metrics, distance and required cases are those of `sample`, which the result keeps. `held` comes
     from `read_held`: its lookups name the rows they want by id. A wanted row that has gone or
-    changed since is left out, and said so.
+    changed since is left out, and said so. `today` is the level of today's search on this store,
+    where the old model has embedded no queries: new ones are judged against it. Without it, that of
+    `sample`.
     """
+    today = sample.today if today is None else today
+    meant = tuple(sample.waits) if today is not None else sample.decisive
+    check_today(held, meant or sample.decisive, today)
     wanted = Wanted.of(upgrade, held, store)
     names = [name for name in sample.metrics if Metric.named(name).kind != "agreement"]
     if not names:
@@ -95,8 +107,8 @@ def evaluate_on_store(
     for case in cases:
         ranked = Ranked(0, counts, ahead[case][wanted.there] + 1, None)
         measured[case] = Measured({name: Metric.named(name)(ranked) for name in names})
-    decisive = tuple(name for name in sample.decisive if name in names)
-    ci95, verdicts, better = judge(measured, decisive, resamples, seed)
+    decisive = tuple(name for name in meant if name in names)
+    ci95, verdicts, better = judge(measured, decisive, resamples, seed, today)
     first = next(iter(measured.values()))
     return replace(
         sample,
@@ -119,11 +131,13 @@ def evaluate_on_store(
         per_class={},
         warnings=[
             *strange_rows(upgrade, held),
-            *no_old_queries(held),
+            *no_old_queries(held, today),
             *_cautions(upgrade, store, sample.distance, rows, wanted),
-            *weak_grounds(measured, decisive, verdicts, better),
+            *weak_grounds(measured, decisive, verdicts, better, today),
         ],
         sample=sample,
+        today=today,
+        waits={},
     )
 
 

@@ -296,21 +296,29 @@ def _cases(found: Evaluation | None, title: str = "The cases") -> Element | None
         known = [one[metric] for one in numbers.values() if one[metric] is not None]
         ends = [(low, high) for low, _, high in filter(None, known)] or [(0.0, 100.0)]
         scales[metric] = min(low for low, _ in ends), max(high for _, high in ends)
-    today = numbers.get("old/old", {})
+    measured_today = numbers.get("old/old", {})
+    levels = {metric: one[1] for metric, one in measured_today.items() if one is not None}
+    if found.today is not None:
+        levels |= dict.fromkeys(found.decisive_metrics, found.today)
     rows: list[list[Element | str]] = []
     for case, measured in numbers.items():
         asks, searched = CASES.get(case, ("", ""))
         cells = [
-            _measured(measured[metric], scales[metric], today.get(metric))
+            _measured(measured[metric], scales[metric], levels.get(metric))
             for metric in found.metrics
         ]
         rows.append([element("code", case), asks, searched, _verdict(found, case), *cells])
     heads = ("case", "who asks", "what is searched", "against today", *found.metrics)
     note = (
         "A case is written as who asks / what is searched. The upright line is today's search, "
-        "old/old; verdicts compare with it, query by query."
+        + (
+            "old/old; verdicts compare with it, query by query."
+            if found.today is None
+            else "whose level was given, for its model is gone; verdicts compare with it."
+        )
         if found.judged
-        else "Nothing was judged: without labels, qrels or lookups there is nothing to judge by."
+        else "Nothing was judged: without labels, qrels or lookups of both models there is nothing "
+        "to judge by."
     )
     return _section(
         title,
@@ -322,7 +330,7 @@ def _cases(found: Evaluation | None, title: str = "The cases") -> Element | None
 def _measured(
     one: tuple[float, float, float] | None,
     scale: tuple[float, float],
-    today: tuple[float, float, float] | None,
+    level: float | None,
 ) -> Element | str:
     if one is None:
         return "–"
@@ -331,7 +339,7 @@ def _measured(
         "span",
         element("strong", f"{mean:.1f}"),
         element("small", f" {low:.1f} to {high:.1f}"),
-        draw_interval(low, mean, high, scale=scale, level=None if today is None else today[1]),
+        draw_interval(low, mean, high, scale=scale, level=level),
         class_="measured",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crossfade.backfill.record import PlanRecord
-from crossfade.migration.status import Status
+from crossfade.migration.status import OWN_VECTORS, Status
 
 # Who asks, and what is searched.
 CASES: dict[str, tuple[str, str]] = {
@@ -146,6 +146,8 @@ def headline(status: Status, *, moving: bool = False) -> str:
             return "Rows came or changed since all were lifted"
     if status.stage in HALFWAY and not moving:
         return HALFWAY[status.stage]
+    if status.finishing:
+        return f"{STAGES[status.stage]}; at present {OWN_VECTORS[status.own_vectors]}"
     return STAGES[status.stage]
 
 

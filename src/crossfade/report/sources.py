@@ -66,6 +66,9 @@ class Evaluation(_Loose):
     asking: str | None
     failed: list[str]
     warnings: list[str]
+    decisive_metrics: list[str] = []
+    today: float | None = None
+    """The level that was given of today's search, in the one metric that decides."""
     sample: Evaluation | None = None
     """Where this was measured on a whole store: the same on held-out rows."""
 

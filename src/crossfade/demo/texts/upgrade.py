@@ -33,8 +33,9 @@ from crossfade.upgrade import Upgrade
 Report = Callable[[str, int, int], None]
 
 BEFORE, TABLE = "texts.lance", "upgraded.lance"
-PAIRS, HELD, LOOKUPS, EVALUATION, PLAN = (
+PAIRS, SAMPLED, HELD, LOOKUPS, EVALUATION, PLAN = (
     "pairs.npz",
+    "sampled.npz",
     "held.npz",
     "lookups.npz",
     "evaluation.json",
@@ -180,7 +181,13 @@ def _sample(run: _Run) -> NDArray[np.int64]:
         store.close()
     old = np.stack([np.asarray(one, np.float32) for one in rows["vector"].to_pylist()])
     _save(folder / PAIRS, ids=np.array(ids), old=old, new=embed_new(rows["text"].to_pylist()))
-    run.step("pairs", f"{PAIRED} rows of the table embedded by the new model too: {PAIRS}")
+    run.step(
+        "pairs",
+        f"{PAIRED} rows of the table embedded by the new model too, none that a lookup wants: "
+        f"{PAIRS} (the command draws its own)",
+        f"crossfade pairs {BEFORE} --embed {EMBEDDER} --source text --rows {PAIRED} --held 100 "
+        f"--lookups 0 --seed {run.seed} -o {SAMPLED}",
+    )
     return drawn
 
 
