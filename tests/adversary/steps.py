@@ -27,13 +27,12 @@ from crossfade.journal.columns import FILLED, STATE
 from crossfade.migration import Migration
 from crossfade.stores.chroma import state
 
-# Seconds that a killed process holds a server of Milvus.
-LEASE = 6.0
 # Small, so that a step is many acts.
 BATCH = 20
 SHARE = 0.6
-# Seconds that a killed process holds a server.
-LEASE = 0.8
+# Seconds that a killed process holds a server, and the time to take a lease of Milvus.
+LEASES = {"chroma": 0.8, "milvus-server": 6.0}
+_SETTLE = 1.5
 # Steps take a second: one that takes this long waits for something that does not come.
 _LONGEST = 300.0
 # How likely the application, and a search, come before a call to the store.
@@ -152,13 +151,13 @@ def work(told: dict[str, Any]) -> None:
         # A killed process holds its lease until that runs out.
         from crossfade.stores.milvus import state as milvus
 
-        milvus.LEASE_SECONDS, milvus.SETTLE_SECONDS = LEASE, 1.5
+        milvus.LEASE_SECONDS, milvus.SETTLE_SECONDS = LEASES[job.kind], _SETTLE
     at = ""
     turn = None if job.turns is None else _turn(job, job.turns, lambda: at)
     acts = Acts(say, job.die_in, job.die_at, job.when, turn if job.count else None)
     if job.kind == "chroma":
         # A killed process holds its lease until that runs out.
-        state.LEASE_SECONDS = LEASE
+        state.LEASE_SECONDS = LEASES[job.kind]
     try:
         migration = Migration(job.address, job.upgrade)
         if job.count:

@@ -20,7 +20,7 @@ from tests.adversary.history import Content, History, Log
 from tests.adversary.maps import Maps
 from tests.adversary.nursery import Child, Nursery
 from tests.adversary.searching import Searching, read_searches
-from tests.adversary.steps import LEASE, Event, Job, Outcome, Turns, run
+from tests.adversary.steps import LEASES, Event, Job, Outcome, Turns, run
 from tests.adversary.summary import Summary
 from tests.adversary.tables import IN_PROCESS, Table, open_table
 
@@ -218,9 +218,9 @@ class World:
         """Steps of the migration, in a process that is killed after so many seconds."""
         job = self._job(*names, **more)
         out = run(self.harness.nursery, job, kill_after=kill_after, events=events)
-        if self.harness.kind in ("chroma", "milvus-server") and out.how == "killed":
+        if self.harness.kind in LEASES and out.how == "killed":
             # Its lease runs out.
-            time.sleep(LEASE)
+            time.sleep(LEASES[self.harness.kind])
         self._finishing = self._finishing or (out.how == "killed" and out.at == "finish")
         return out
 

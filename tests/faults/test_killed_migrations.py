@@ -14,7 +14,7 @@ from crossfade.journal.columns import STATE, VECTOR
 from crossfade.migration import Migration
 from crossfade.stores.rows import matrix
 
-ROWS, PIECE, KILLS = 400, 80, 50
+ROWS, PIECE, KILLS = 400, 80, 30
 APPS = {"lancedb": LanceApp, "pgvector": PostgresApp}
 
 

@@ -26,13 +26,15 @@ SETTINGS = {
 
 
 class Flaky(ThreadingHTTPServer):
-    """Passes requests on, and fails one in `each`: before it was passed on, after, or midway."""
+    """Passes requests on, and fails one in `each`: before it was passed on, after, or midway; of
+    `listings` alone, all midway."""
 
     daemon_threads = True
 
-    def __init__(self, upstream: str, each: int) -> None:
+    def __init__(self, upstream: str, each: int, *, listings: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream, self.each = upstream.removeprefix("http://"), each
+        self.listings = listings
         self.count, self.failed = 0, {"refused": 0, "lost": 0, "cut": 0}
         self.turn = threading.Lock()
 
@@ -40,8 +42,14 @@ class Flaky(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def next_failure(self) -> str | None:
+    def next_failure(self, path: str) -> str | None:
         with self.turn:
+            if self.listings:
+                self.count += "list-type=" in path
+                if "list-type=" not in path or self.count % self.each:
+                    return None
+                self.failed["cut"] += 1
+                return "cut"
             self.count += 1
             if self.count % self.each:
                 return None
@@ -60,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Flaky
 
     def _pass(self) -> None:
-        failure = self.server.next_failure()
+        failure = self.server.next_failure(self.path)
         body = self._body()
         if failure == "refused":
             self._answer(503, [], b"<Error><Code>SlowDown</Code></Error>")
@@ -146,6 +154,17 @@ def s3(moto, monkeypatch, tmp_path) -> Iterator[str]:
 def flaky(moto, monkeypatch, tmp_path) -> Iterator[tuple[str, Flaky]]:
     """The same through a proxy that fails one request in twenty."""
     proxy = Flaky(moto, each=20)
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    for address in _at(proxy.url, monkeypatch, tmp_path.name):
+        yield address, proxy
+    proxy.shutdown()
+    proxy.server_close()
+
+
+@pytest.fixture
+def cutting(moto, monkeypatch, tmp_path) -> Iterator[tuple[str, Flaky]]:
+    """The same through a proxy that breaks off one listing in three: clients do not repeat it."""
+    proxy = Flaky(moto, each=3, listings=True)
     threading.Thread(target=proxy.serve_forever, daemon=True).start()
     for address in _at(proxy.url, monkeypatch, tmp_path.name):
         yield address, proxy

@@ -39,6 +39,7 @@ class QdrantEdgeTable:
         self._do("upsert_points", [_point(key, content) for key, content in rows.items()])
 
     def insert(self, key: int, content: Content) -> None:
+        self._look_first(content)
         self._try(lambda: self._do("upsert_points", [_point(key, content)]))
 
     def set_text(self, key: int, content: Content) -> None:
@@ -48,11 +49,13 @@ class QdrantEdgeTable:
         if content.vector is None:
             self._try(lambda: self._do("delete_vectors", [key], ["vector"]))
             return
+        self._look_first(content)
         vector = edge.PointVectors(id=key, vector={"vector": content.vector.tolist()})
         self._try(lambda: self._do("update_vectors", [vector]))
 
     def set_both(self, rows: Mapping[int, Content]) -> None:
         points = [_point(key, content) for key, content in rows.items()]
+        self._look_first(*rows.values())
         self._try(lambda: self._do("upsert_points", points))
 
     def delete(self, key: int) -> None:
@@ -98,11 +101,19 @@ class QdrantEdgeTable:
         try:
             act()
         except Exception:
-            dim = self.dimension()
-            if dim == D:
+            if self.dimension() == D:
                 raise
-            why = "there is no vector" if dim is None else "the vector is of the new dimension"
-            raise Refused(why) from None
+            raise self._refusal() from None
+
+    def _look_first(self, *contents: Content) -> None:
+        """What the engine refuses while it drops a vector, it may have done by half: the point has
+        another text, and no vector."""
+        if self.dimension() != D and any(one.vector is not None for one in contents):
+            raise self._refusal()
+
+    def _refusal(self) -> Refused:
+        gone = self.dimension() is None
+        return Refused("there is no vector" if gone else "the vector is of the new dimension")
 
 
 def _point(key: int, content: Content) -> Any:
