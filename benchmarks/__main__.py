@@ -15,6 +15,7 @@ NAMES = (
     "curve",
     "backfill",
     "order",
+    "large_gallery",
     "migrate",
     "steps",
     "late",

@@ -7,6 +7,11 @@ limit it is held against reads the same column and writes it back as another, wi
 library and nothing in between: scan and `merge_insert` for Lance; for pgvector, COPY out, COPY into
 a staging table, one INSERT … SELECT; for Milvus and Chroma, query and
 insert into another collection. Both write to fresh stores, in turn, in the batches that suit each.
+A second limit writes with each vector as many values as a migration keeps of a row.
+
+`backfill` fills every row of a lifted store with vectors that are there already, in the order of a
+plan, and is held against the same: it too reads every row before it writes it, to see whether it
+has changed. The index is not part of it, where the store has one that is not always there.
 
 Searches are counted in a process of their own, before and during a backfill in another one, which
 gives way as the command does: once with new vectors that come at a pace (as from a model or an
@@ -35,6 +40,8 @@ from crossfade.cli.migrate.priority import SHARE, give_way
 from crossfade.journal import open_migrating
 from crossfade.migration import Migration
 from crossfade.search import Searcher
+
+PARTS = ("forward", "backfill", "search")
 
 
 def vectors(rows: int, seed: int, dim: int = DIM) -> np.ndarray:
@@ -76,15 +83,41 @@ def forward(home: Any, folder: Path, rows: int, repeats: int, kind: str) -> None
             ours = migration.forward(index=False).seconds
             migration.rollback()
             migration.close()
-            bare = home.bare(home.fresh(old))
-            times.append((ours, bare))
-        ratio = statistics.median(a / b for a, b in times)
-        ours, bare = (statistics.median(column) for column in zip(*times, strict=True))
-        print(
-            f"| {kind} | F {name} | {rows:,} | {ours:.1f} | {bare:.1f} | {rows / ours:,.0f} | "
-            f"{ratio:.2f} |",
-            flush=True,
-        )
+            times.append((ours, *bare(home, old)))
+        print(f"| {kind} | F {name} | {rows:,} | {held_against(rows, times)} |", flush=True)
+
+
+def filling(home: Any, folder: Path, rows: int, repeats: int, kind: str) -> None:
+    old = vectors(rows, seed=2)
+    upgrade = fitted(folder, "affine")
+    plan, new = plan_for(folder, upgrade, rows, key=getattr(home, "key", int)), turned(old)
+    times = []
+    for _ in range(repeats):
+        migration = Migration(home.fresh(old), upgrade)
+        migration.start(force=True)
+        migration.forward(index=False)
+        filled = migration.backfill(Paced(new, None), plan=plan, share=1.0)
+        assert filled.written == rows
+        migration.rollback()
+        migration.close()
+        times.append((filled.seconds, *bare(home, old)))
+    print(f"| {kind} | {rows:,} | {held_against(rows, times)} |", flush=True)
+
+
+def bare(home: Any, old: np.ndarray) -> tuple[float, float]:
+    """Seconds of the bare way: of the vectors alone, and with as many values as are kept."""
+    alone = home.bare(home.fresh(old))
+    return alone, home.bare(home.fresh(old), values=True)
+
+
+def held_against(rows: int, times: list[tuple[float, float, float]]) -> str:
+    """Medians of ours and of both bare ways, rows a second, and the ratios."""
+    ours, alone, valued = (statistics.median(column) for column in zip(*times, strict=True))
+    ratios = [statistics.median(turn[0] / turn[at] for turn in times) for at in (1, 2)]
+    return (
+        f"{ours:.1f} | {alone:.1f} | {valued:.1f} | {rows / ours:,.0f} | "
+        f"{ratios[0]:.2f} | {ratios[1]:.2f}"
+    )
 
 
 class Paced:
@@ -218,22 +251,29 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--searched", type=int, default=20_000, help="rows of the searched store")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", choices=["forward", "search"])
+    parser.add_argument("--only", choices=PARTS, action="append")
     chosen = parser.parse_args(arguments)
+    parts = chosen.only or PARTS
     print(machine(), "\n")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         homes = {s: STORES[s](folder) for s in chosen.store or sorted(STORES)}
         try:
-            if chosen.only != "search":
+            if "forward" in parts:
                 print(
-                    "| store | map | rows | forward s | bare s | rows/s | ratio |\n"
-                    + "|---" * 7
-                    + "|"
+                    "| store | map | rows | forward s | bare s | with values s | rows/s "
+                    "| ratio | with values |\n" + "|---" * 9 + "|"
                 )
                 for kind, home in homes.items():
                     forward(home, folder, chosen.rows, chosen.repeats, kind)
-            if chosen.only != "forward":
+            if "backfill" in parts:
+                print(
+                    "\n| store | rows | backfill s | bare s | with values s | rows/s | ratio "
+                    "| with values |\n" + "|---" * 8 + "|"
+                )
+                for kind, home in homes.items():
+                    filling(home, folder, chosen.rows, chosen.repeats, kind)
+            if "search" in parts:
                 print(
                     "\n| store | new vectors come | rows/s written | searches/s alone | during "
                     "| lost | p50 / p95 ms alone | during |\n" + "|---" * 8 + "|"

@@ -5,8 +5,9 @@
 A Lance table of float16 rows of 256 dimensions is made for each size, and removed after it. `apply`
 maps it into another table, `forward` adds the shared column (float32) to it; each by this process
 and by a Ray of this machine's processors, in a process of its own. A size that the disk has no room
-for is left out, and said so. What the disk takes is told apart: before each task the table's bytes
-are read and as many written, and flushed, as the task writes, with nothing done to them.
+for is left out, and said so. All is measured until it is on the disk: what memory holds back of a
+few million rows it cannot of many. What the disk takes is told apart: before each task the table's
+bytes are read and as many written, and flushed, as the task writes, with nothing done to them.
 
 What a run of Ray costs before its first row is told apart: the same on a thousand rows. What a
 fragment costs whoever commits it: a table of sixty-four small ones. From the constants, by least
@@ -205,10 +206,12 @@ def one(task: str, engine: str, table: Path, upgrade: Path) -> dict[str, float]:
     """In a process of its own: seconds until its workers are there, seconds from there to done, and
     the peak of its memory with that of all processes it has started."""
     from crossfade import Upgrade
+    from crossfade.cli.allocator import share_heaps
     from crossfade.engines import open_engine
     from crossfade.engines.apply import apply
     from crossfade.migration import Migration
 
+    share_heaps()
     peak = Peak()
     begin = time.perf_counter()
     workers = open_engine(engine)  # type: ignore[arg-type]
@@ -221,12 +224,14 @@ def one(task: str, engine: str, table: Path, upgrade: Path) -> dict[str, float]:
         if task == "apply":
             target = table.with_name("mapped.lance")
             apply(Upgrade.load(upgrade), table, target, direction="forward", engine=workers)
+            os.sync()
             seconds = time.perf_counter() - begin
             shutil.rmtree(target)
         else:
             migration = Migration(table, upgrade)
             migration.start(force=True)
             migration.forward(index=False, engine=workers)
+            os.sync()
             seconds = time.perf_counter() - begin
             migration.rollback()
             migration.close()

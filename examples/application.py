@@ -1,7 +1,8 @@
 """The application that uses the store: a process of its own that never stops searching.
 
-It is told which stage the store is in only to write that beside each search. Which map a query
-needs is `Searcher`'s affair, and switching to it is the application's one change.
+Where a store is open in one process at a time, it is a thread of that process. It is told which
+stage the store is in only to write that beside each search. Which map a query needs is `Searcher`'s
+affair, and switching to it is the application's one change.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -79,25 +81,45 @@ class Running:
 
 
 @contextmanager
-def running(place: str, upgrade: Path, queries: Sequence[Path], log: Path) -> Iterator[Running]:
-    """Start the process, give its handle, stop it at the end; `log` has a line for each search."""
+def running(
+    place: str, upgrade: Path, queries: Sequence[Path], log: Path, *, within: bool = False
+) -> Iterator[Running]:
+    """Start the process, or a thread `within` this one, give its handle, stop it at the end; `log`
+    has a line for each search."""
     # Not forked: Lance and torch have threads.
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_work, args=(there, place, upgrade, queries, log))
+    work = (there, place, upgrade, queries, log)
+    if within:
+        with ThreadPoolExecutor(1) as pool:
+            thread = pool.submit(_work, *work)
+            with _spoken_with(here) as handle:
+                yield handle
+            thread.result()
+        return
+    process = context.Process(target=_work, args=work)
     process.start()
     there.close()
     try:
-        if not here.poll(_NEVER_STARTED_SECONDS):
-            raise TimeoutError("the application does not start")
-        here.recv()
-        yield Running(here)
+        with _spoken_with(here) as handle:
+            yield handle
     finally:
-        # A process that is gone already has closed its end.
-        here.close()
         process.join()
     if process.exitcode:
         raise RuntimeError(f"the application ended with {process.exitcode}")
+
+
+@contextmanager
+def _spoken_with(line: Connection) -> Iterator[Running]:
+    """The application, once it has started; it ends when the line is closed."""
+    try:
+        if not line.poll(_NEVER_STARTED_SECONDS):
+            raise TimeoutError("the application does not start")
+        line.recv()
+        yield Running(line)
+    finally:
+        # One that is gone already has closed its end.
+        line.close()
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
@@ -106,6 +128,13 @@ def read_log(log: Path) -> list[dict[str, Any]]:
 
 
 def _work(line: Connection, place: str, upgrade: Path, files: Sequence[Path], log: Path) -> None:
+    with line:
+        _search_on(line, place, upgrade, files, log)
+
+
+def _search_on(
+    line: Connection, place: str, upgrade: Path, files: Sequence[Path], log: Path
+) -> None:
     kinds = {path.stem: Queries.load(path) for path in files}
     asked = [(kind, i) for kind, queries in kinds.items() for i in range(len(queries))]
     turns = np.random.default_rng(0).permutation(len(asked))

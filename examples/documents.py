@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +33,19 @@ from examples.texts import Corpus
 
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
-Kind = Literal["lancedb", "pgvector", "sqlite", "faiss", "milvus", "chroma"]
+Kind = Literal[
+    "lancedb",
+    "pgvector",
+    "parquet",
+    "sqlite",
+    "faiss",
+    "milvus",
+    "chroma",
+    "qdrant",
+    "qdrant-edge",
+]
+# Folders that one process at a time has open, whose ids are UUIDs.
+IN_PROCESS = ("qdrant", "qdrant-edge")
 # Lookups, and questions for related documents: these are ranked to the last row, which takes long.
 QUERIES, RELATED = 300, 120
 TABLE = "documents"
@@ -110,9 +123,9 @@ def store_of(kind: Kind, corpus: Corpus, rows: Rows, folder: Path) -> Iterator[s
     if kind == "lancedb":
         yield _lance(place / f"{TABLE}.lance", ids, texts, labels, embed_old(texts))
         return
-    if kind in ("sqlite", "faiss"):
-        write = write_sqlite if kind == "sqlite" else write_faiss
-        yield write(place, TABLE, ids, {"text": texts, "label": labels}, embed_old(texts))
+    if kind in _FOLDERS:
+        columns = {"text": texts, "label": labels}
+        yield _FOLDERS[kind](place, TABLE, ids, columns, embed_old(texts))
         return
     if kind == "milvus":
         with milvus_server(place) as (url, uri):
@@ -185,6 +198,77 @@ def write_faiss(
     path.with_name(f"{table}.ids.txt").write_text("\n".join(ids), encoding="utf-8")
     pq.write_table(pa.table({"id": ids, **texts}), path.with_suffix(".parquet"))
     return f"faiss:{path}"
+
+
+def write_parquet(
+    folder: Path, table: str, ids: list[str], texts: dict[str, list[str]], vectors: Vectors
+) -> str:
+    """A folder of files, a thousand rows in each; gives its address."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / table
+    path.mkdir()
+    column = pa.FixedSizeListArray.from_arrays(vectors.ravel(), vectors.shape[1])
+    rows = pa.table({"id": ids, **texts, "vector": column})
+    for first in range(0, len(rows), _FILE):
+        pq.write_table(rows.slice(first, _FILE), path / f"{first:08d}.parquet")
+    return str(path)
+
+
+def write_qdrant(
+    folder: Path, table: str, ids: list[str], texts: dict[str, list[str]], vectors: Vectors
+) -> str:
+    """A collection of Qdrant's local mode; gives its address."""
+    from qdrant_client import QdrantClient, models
+
+    client = QdrantClient(path=str(folder / "qdrant"))
+    params = models.VectorParams(size=vectors.shape[1], distance=models.Distance.COSINE)
+    client.create_collection(table, vectors_config={"vector": params})
+    points = [
+        models.PointStruct(id=key, vector={"vector": vector}, payload=payload)
+        for key, vector, payload in _points(ids, texts, vectors)
+    ]
+    client.upsert(table, points)
+    client.close()
+    return f"qdrant:{folder / 'qdrant'}#{table}"
+
+
+def write_qdrant_edge(
+    folder: Path, table: str, ids: list[str], texts: dict[str, list[str]], vectors: Vectors
+) -> str:
+    """A shard of Qdrant's engine; gives its address."""
+    import qdrant_edge as edge
+
+    path = folder / table
+    path.mkdir()
+    params = edge.EdgeVectorParams(size=vectors.shape[1], distance=edge.Distance.Cosine)
+    shard = edge.EdgeShard.create(str(path), edge.EdgeConfig(vectors={"vector": params}))
+    points = [
+        edge.Point(id=uuid.UUID(key), vector={"vector": vector}, payload=payload)
+        for key, vector, payload in _points(ids, texts, vectors)
+    ]
+    shard.update(edge.UpdateOperation.upsert_points(points))
+    shard.close()
+    return f"qdrant-edge:{path}"
+
+
+def _points(
+    ids: list[str], texts: dict[str, list[str]], vectors: Vectors
+) -> Iterator[tuple[str, list[float], dict[str, str]]]:
+    for key, vector, *row in zip(ids, vectors.tolist(), *texts.values(), strict=True):
+        yield key, vector, dict(zip(texts, row, strict=True))
+
+
+# How stores that are files or folders are written.
+_FOLDERS = {
+    "parquet": write_parquet,
+    "sqlite": write_sqlite,
+    "faiss": write_faiss,
+    "qdrant": write_qdrant,
+    "qdrant-edge": write_qdrant_edge,
+}
+_FILE = 1000
 
 
 @contextmanager

@@ -17,9 +17,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,10 @@ class Corpus:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def with_uuids(self) -> Corpus:
+        """The same documents by ids that are UUIDs, made of their names."""
+        return replace(self, ids=[str(uuid5(NAMESPACE_URL, key)) for key in self.ids])
 
     def rows(self, *parts: Part) -> NDArray[np.int64]:
         """The documents to learn from (train), to measure and plan on (held), and all others."""

@@ -3,9 +3,10 @@
     python -m examples.upgrade_store [--store KIND] [--documents N] -o FOLDER
 
 Every step is the command a user types, run by this process; the application that searches is
-another one. Writes report.json, searches.jsonl and timeline.png beside the store, and prints what
-was measured at each stage. The backfill calls the new model for every row it fills; the only new
-vectors made beforehand are those of the pairs, of the held-out documents and of the queries.
+another one, or a thread of this one where the store is open in one process at a time. Writes
+report.json, searches.jsonl and timeline.png beside the store, and prints what was measured at each
+stage. The backfill calls the new model for every row it fills; the only new vectors made beforehand
+are those of the pairs, of the held-out documents and of the queries.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, get_args
 
 from crossfade.demo.models import NEW_MODEL, OLD_MODEL
 from examples.application import Application, Queries, Running, read_log, running
-from examples.documents import Kind, parts_of, store_of, write_vectors
+from examples.documents import IN_PROCESS, Kind, parts_of, store_of, write_vectors
 from examples.quality import LOOKUP_DEPTH, Quality, Rows, measure
 from examples.texts import Corpus, read_corpus
 from examples.timeline import Stage, draw, served, tell
@@ -182,6 +183,8 @@ def upgrade_store(
 ) -> Path:
     """The whole of it; gives the report."""
     folder.mkdir(parents=True, exist_ok=True)
+    if within := kind in IN_PROCESS:
+        corpus = corpus.with_uuids()
     with chdir(folder):
         print(f"{len(corpus):,} docstrings, embedding those that must be", flush=True)
         parts = parts_of(corpus)
@@ -190,7 +193,7 @@ def upgrade_store(
         log = Path("searches.jsonl")
         with (
             store_of(kind, corpus, parts.stored, Path()) as address,
-            running(address, Path("upgrade"), QUERIES, log) as application,
+            running(address, Path("upgrade"), QUERIES, log, within=within) as application,
         ):
             run = Upgrading(address, application, seconds)
             migrate(run)
