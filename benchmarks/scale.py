@@ -266,10 +266,11 @@ class Peak:
         return self._most
 
     def _look(self) -> None:
+        # So often that a run of two seconds is looked at as closely as one of minutes.
         import psutil
 
         mine = psutil.Process()
-        while not self._stop.wait(0.5):
+        while not self._stop.wait(0.05):
             total = 0
             for process in [mine, *mine.children(recursive=True)]:
                 try:

@@ -1,7 +1,8 @@
-"""Counts without a sort, against comparisons of every score with every other."""
+"""Counts in every way, against comparisons of every score with every other."""
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -16,11 +17,14 @@ from crossfade.retrieval.numpy_engine import NumpyEngine
 LARGEST = float(np.finfo(np.float32).max)
 
 
-@pytest.fixture(params=["one by one", "by slices", "compiled"])
+@pytest.fixture(params=["one by one", "by slices", "by sorting", "by either", "compiled"])
 def count(request, monkeypatch):
-    """Each of the three ways, made to take every row it is given."""
+    """Each way, made to take every row it is given."""
     if request.param == "compiled":
         return compiled
+    if request.param in ("by slices", "by sorting"):
+        way = getattr(counting, "_" + request.param.replace(" ", "_"))
+        monkeypatch.setattr(counting, "WAYS", (way,))
     monkeypatch.setattr(counting, "FEW", 10**9 if request.param == "one by one" else -1)
     return counting.count_below
 
@@ -102,6 +106,27 @@ def test_long_rows_are_counted_like_short_ones(count, relevant, ties):
         for place in np.sort(row).searchsorted(some)
     ]
     assert below.tolist() == expected
+
+
+def test_the_way_that_is_faster_here_goes_on(monkeypatch):
+    called = {"slow": 0, "quick": 0}
+
+    def slow(*given):
+        called["slow"] += 1
+        time.sleep(0.02)
+        counting._by_slices(*given)
+
+    def quick(*given):
+        called["quick"] += 1
+        counting._by_sorting(*given)
+
+    monkeypatch.setattr(counting, "WAYS", (slow, quick))
+    monkeypatch.setattr(counting, "FEW", -1)
+    monkeypatch.setattr(counting, "_TILE", 16)
+    scores = np.random.default_rng(0).normal(size=(100, 16)).astype(np.float32)
+    found, expected = counted(counting.count_below, scores, [np.arange(0, 16, 3)] * 100)
+    assert found == expected
+    assert called == {"slow": counting._TRIES, "quick": 100 - counting._TRIES}
 
 
 def test_a_large_table_is_counted_by_numba_and_a_small_one_is_not(monkeypatch):

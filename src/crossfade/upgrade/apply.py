@@ -41,8 +41,11 @@ Direction = Literal["forward", "backward"]
 READS: dict[Direction, str] = {"forward": "old", "backward": "new"}
 OTHER: dict[Direction, Direction] = {"forward": "backward", "backward": "forward"}
 SPACE, UPGRADE, DIRECTION = "crossfade.space", "crossfade.upgrade", "crossfade.direction"
-# What one batch may take: its rows as stored, as float32, mapped, and as stored again.
-_BATCH_BYTES = 128 << 20
+# What one batch may take: its rows as stored, as float32, mapped, and as stored again. Several are
+# on their way at a time, and the C library keeps as much again of what was freed.
+_BATCH_BYTES = 64 << 20
+# To a device each is a journey of its own.
+_BATCH_BYTES_THERE = 128 << 20
 
 
 class Maps(Protocol):
@@ -170,7 +173,8 @@ class Job:
     def mapped(self, source: Source, first: int = 0) -> Iterator[pa.RecordBatch]:
         """The batches to write; rows are counted from `first` in messages."""
         layout = self.layout(source)
-        size = self.batch_rows or _batch_rows(source, layout.dim)
+        most = _BATCH_BYTES if self.device == "cpu" else _BATCH_BYTES_THERE
+        size = self.batch_rows or _batch_rows(source, layout.dim, most)
         for mapped in self._mapped(source, layout, size, first):
             yield mapped.replace_schema_metadata(layout.schema.metadata)
 
@@ -381,6 +385,6 @@ def _dim_out(fn: Callable[[NDArray[Any]], NDArray[Any]], dim: int) -> int:
     return int(fn(np.ones((1, dim), np.float32)).shape[1])
 
 
-def _batch_rows(source: Source, dim_out: int) -> int:
+def _batch_rows(source: Source, dim_out: int, most: int) -> int:
     per_row = (source.dim + dim_out) * (4 + source.dtype.itemsize)
-    return max(1, _BATCH_BYTES // per_row)
+    return max(1, most // per_row)
