@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from crossfade.threads import at_once
+from crossfade.threads import all_at_once, at_once
 
 
 def test_they_wait_for_each_other():
@@ -25,6 +25,12 @@ def test_they_wait_for_each_other():
         return first.wait(10)
 
     assert at_once(one, other) == (True, True)
+
+
+def test_all_of_several_are_under_way_together():
+    meeting = threading.Barrier(4)
+    assert all_at_once([lambda n=n: (meeting.wait(10), n)[1] for n in range(4)]) == [0, 1, 2, 3]
+    assert all_at_once([]) == []
 
 
 def test_neither_goes_on_when_one_has_failed():

@@ -8,7 +8,7 @@ thread rows of its own for both.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, TypeVar
@@ -77,12 +77,24 @@ def at_once(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
     >>> at_once(lambda: 1, lambda: 2)
     (1, 2)
     """
-    coming = _kept().submit(second)
+    works: list[Callable[[], Any]] = [first, second]
+    done, coming = all_at_once(works)
+    return done, coming
+
+
+def all_at_once(works: Sequence[Callable[[], T]]) -> list[T]:
+    """What each gives. None goes on when this is over. Not for work that does the same: all share
+    the threads that are kept, and would wait for each other.
+
+    >>> all_at_once([lambda: 1, lambda: 2, lambda: 3])
+    [1, 2, 3]
+    """
+    coming = [_kept().submit(work) for work in works[1:]]
     try:
-        done = first()
+        done = [work() for work in works[:1]]
     finally:
-        wait([coming])
-    return done, coming.result()
+        wait(coming)
+    return done + [one.result() for one in coming]
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:

@@ -6,7 +6,8 @@ the call is seen, whoever wrote it. Searches go by the consistency level of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from crossfade.stores.contract import Id
 from crossfade.stores.milvus.client import Database
 from crossfade.stores.milvus.rows import Row, both, literal, one_of
 from crossfade.stores.milvus.schema import Shape
+from crossfade.threads import all_at_once
 
 # Milvus gives and finds no more rows than this in one call.
 MOST = 16_384
@@ -94,15 +96,26 @@ class Collection:
         self, ids: Sequence[Id], fields: Sequence[str], *, where: str = "", level: str | None
     ) -> dict[Id, Row]:
         """The rows of these ids that are there, and meet an expression."""
-        out: dict[Id, Row] = {}
+        looks = self.looks(ids, fields, where=where, level=level)
+        # Each waits until all that was written before is seen: for the same moment.
+        return self.merged(all_at_once(looks) if level == STRONG else [look() for look in looks])
+
+    def looks(
+        self, ids: Sequence[Id], fields: Sequence[str], *, where: str = "", level: str | None
+    ) -> list[Callable[[], list[Row]]]:
+        """The calls that bring the rows of these ids."""
         kind = str if self.shape.id_type == "text" else int
         known = [key for key in ids if type(key) is kind]
         piece = min(_IDS, self._piece(fields))
-        for first in range(0, len(known), piece):
-            told = both(one_of(self.shape.id, known[first : first + piece]), where)
-            for row in self._query(told, fields, level=level):
-                out[row[self.shape.id]] = row
-        return out
+        told = [
+            both(one_of(self.shape.id, known[first : first + piece]), where)
+            for first in range(0, len(known), piece)
+        ]
+        return [partial(self._query, one, fields, level=level) for one in told]
+
+    def merged(self, pages: Iterable[Sequence[Row]]) -> dict[Id, Row]:
+        """Rows by their ids."""
+        return {row[self.shape.id]: row for page in pages for row in page}
 
     def between(self, first: Id, last: Id, fields: Sequence[str]) -> dict[Id, Row]:
         """The rows whose ids are from one to another, both included."""

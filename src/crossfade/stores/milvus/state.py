@@ -127,7 +127,6 @@ class ServerState:
         owner = secrets.token_hex(8)
         seconds = LEASE_SECONDS if seconds is None else seconds
         settle = SETTLE_SECONDS if settle is None else settle
-        self._ensure()
         if not self.take(owner, seconds, settle):
             raise held_by_other(self.name)
         ended, lost = threading.Event(), threading.Event()
@@ -160,6 +159,7 @@ class ServerState:
 
     def take(self, owner: str, seconds: float, settle: float) -> bool:
         """Whether it is held now."""
+        self._ensure()
         for _ in range(_TRIES):
             begin = time.monotonic()
             if self.owner() not in (None, owner):

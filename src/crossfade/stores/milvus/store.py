@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, cast
 
@@ -70,7 +71,7 @@ from crossfade.stores.milvus.schema import (
 from crossfade.stores.milvus.state import home_of, named, state_of
 from crossfade.stores.names import check_name
 from crossfade.stores.rows import ids_alone, matrix
-from crossfade.threads import at_once
+from crossfade.threads import all_at_once
 
 _SAMPLE = 100
 # Ids that are there twice.
@@ -248,9 +249,11 @@ class MilvusStore:
 
     def write(self, rows: pa.RecordBatch) -> int:
         view = self.view()
+        dims = sum(field.dim for name, field in view.old.shape.fields.items())
+        dims += sum(column.dim for column in view.added.values())
+        size = max(1, min(MOST, _BYTES // (4 * dims)))
         return sum(
-            self.write_marks(view, rows.slice(first, _AT_ONCE))
-            for first in range(0, len(rows), _AT_ONCE)
+            self.write_marks(view, rows.slice(first, size)) for first in range(0, len(rows), size)
         )
 
     def write_marks(self, view: View, rows: pa.RecordBatch) -> int:
@@ -260,11 +263,10 @@ class MilvusStore:
             raise StoreError("has no added columns", where=self.name, step="start a migration")
         ids = rows[self.id].to_pylist()
         given = rows[TOKEN].to_pylist() if TOKEN in rows.schema.names else None
-        # Each waits until all that was written before is seen, and the one need not for the other.
-        now, known = at_once(
-            lambda: view.old.given(ids, view.old.all_fields, level=STRONG),
-            lambda: marks.given(ids, [self.id], level=STRONG),
-        )
+        # Each waits until all that was written before is seen, and none need for another.
+        looks = view.old.looks(ids, view.old.all_fields, level=STRONG)
+        found = all_at_once([*looks, *marks.looks(ids, [self.id], level=STRONG)])
+        now, known = view.old.merged(found[: len(looks)]), marks.merged(found[len(looks) :])
         there = [(at, key) for at, key in enumerate(ids) if key in now]
         seen = hashes([now[key] for _, key in there], view.old.shape, self.vector)
         values = {
@@ -549,13 +551,19 @@ class MilvusStore:
         self, view: View, columns: Sequence[str], after: Id | None
     ) -> Iterator[tuple[Id, Row | None]]:
         """The ids of all rows in order, each with what was added to it."""
-        for page in view.base.pages([self.id], after=after):
-            found: dict[Id, Row] = {}
-            if view.marks is not None:
-                fields = [self.id, WRITTEN, *columns]
-                found = view.marks.between(page[0][self.id], page[-1][self.id], fields)
-            for row in page:
-                yield row[self.id], found.get(row[self.id])
+        pages, fields = view.base.pages([self.id], after=after), [self.id, WRITTEN, *columns]
+        wanted = 1
+        while some := list(islice(pages, wanted)):
+            found: list[dict[Id, Row]] = [{} for _ in some]
+            if (marks := view.marks) is not None:
+                # Each waits until all that was written before is seen: for the same moment.
+                ends = [(page[0][self.id], page[-1][self.id]) for page in some]
+                found = all_at_once([partial(marks.between, *two, fields) for two in ends])
+            for page, beside in zip(some, found, strict=True):
+                for row in page:
+                    yield row[self.id], beside.get(row[self.id])
+            # Who looks for a few rows has found them on the first page, most often.
+            wanted = _PAGES
 
     def _missing(self, view: View, column: str, after: Id | None) -> Iterator[Id]:
         """Ids of rows that have nothing in an added column."""
@@ -666,8 +674,10 @@ class MilvusStore:
         return [name for name in names if name not in view.base.shape.fields]
 
 
-# Rows of one look before they are written.
-_AT_ONCE = 4_096
+# Of vectors, of rows that are looked at together before they are written.
+_BYTES = 64 << 20
+# Of the ids of all rows, with what is beside them.
+_PAGES = 4
 
 
 def _token(of_vector: int, of_fields: int) -> int:
