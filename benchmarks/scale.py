@@ -206,7 +206,7 @@ def one(task: str, engine: str, table: Path, upgrade: Path) -> dict[str, float]:
     """In a process of its own: seconds until its workers are there, seconds from there to done, and
     the peak of its memory with that of all processes it has started."""
     from crossfade import Upgrade
-    from crossfade.cli.allocator import share_heaps
+    from crossfade.cli.allocator import give_back_memory, share_heaps
     from crossfade.engines import open_engine
     from crossfade.engines.apply import apply
     from crossfade.migration import Migration
@@ -223,7 +223,8 @@ def one(task: str, engine: str, table: Path, upgrade: Path) -> dict[str, float]:
         begin = time.perf_counter()
         if task == "apply":
             target = table.with_name("mapped.lance")
-            apply(Upgrade.load(upgrade), table, target, direction="forward", engine=workers)
+            with give_back_memory():
+                apply(Upgrade.load(upgrade), table, target, direction="forward", engine=workers)
             os.sync()
             seconds = time.perf_counter() - begin
             shutil.rmtree(target)

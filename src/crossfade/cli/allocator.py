@@ -2,7 +2,8 @@
 
 The C library gives threads that allocate at the same time heaps of their own, and what one of them
 has freed is of no use to the others. LanceDB's threads write buffers of megabytes and take turns:
-with two heaps ten million rows were lifted in half the memory, in the same time.
+with two heaps ten million rows were lifted in half the memory, in the same time. What is free
+within a heap it keeps: of many rows more than of few, for the pieces lie apart.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 _HEAPS = 2
 # M_ARENA_MAX of <malloc.h>.
 _LARGEST_NUMBER = -8
 _NAMED = "MALLOC_ARENA_MAX"
+# Seconds; to look through some hundred megabytes takes milliseconds.
+_PAUSE = 0.25
 
 
 def share_heaps() -> None:
@@ -29,3 +36,25 @@ def share_heaps() -> None:
     # Other C libraries of Linux have one heap.
     if hasattr(library, "mallopt"):
         library.mallopt(_LARGEST_NUMBER, _HEAPS)
+
+
+@contextmanager
+def give_back_memory() -> Iterator[None]:
+    """While this lasts, what was freed goes back to the system now and then, wherever it lies."""
+    library: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if not hasattr(library, "malloc_trim"):
+        yield
+        return
+    ended = threading.Event()
+
+    def trim() -> None:
+        while not ended.wait(_PAUSE):
+            library.malloc_trim(0)
+
+    thread = threading.Thread(target=trim, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from crossfade.cli.allocator import share_heaps
+from crossfade.cli.allocator import give_back_memory, share_heaps
 from crossfade.cli.engine import (
     ClusterAddress,
     EngineChoice,
@@ -73,6 +73,7 @@ def apply(
     share_heaps()
     fitted = Upgrade.load(upgrade)
     with (
+        give_back_memory(),
         engine_of(engine, address, num_actors) as workers,
         waiting(to_path(source).name) as progress,
     ):
