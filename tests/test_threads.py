@@ -1,4 +1,4 @@
-"""Two things at once: neither goes on when it is over, and a child has threads of its own."""
+"""Several things at once: none goes on when it is over, and a child has threads of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from crossfade.threads import all_at_once, at_once
+from crossfade.threads import all_at_once, at_once, every
 
 
 def test_they_wait_for_each_other():
@@ -67,3 +67,35 @@ def test_a_child_has_threads_of_its_own():
         os.waitpid(child, 0)
     assert done == child
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_something_is_done_again_and_again_until_it_says_no():
+    times, enough = [], threading.Event()
+
+    def act() -> bool:
+        times.append(time.monotonic())
+        if len(times) == 3:
+            enough.set()
+        return len(times) < 3
+
+    with every(0.01, act):
+        assert enough.wait(20)
+        time.sleep(0.1)
+    assert len(times) == 3
+
+
+def test_nothing_is_done_again_after_its_end():
+    under_way, ended = threading.Event(), []
+
+    def slowly() -> None:
+        under_way.set()
+        time.sleep(0.1)
+        ended.append(1)
+
+    with pytest.raises(ValueError, match="no"), every(0.01, slowly):
+        assert under_way.wait(20)
+        raise ValueError("no")
+    done = len(ended)
+    assert done >= 1
+    time.sleep(0.15)
+    assert len(ended) == done

@@ -8,8 +8,10 @@ thread rows of its own for both.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -95,6 +97,26 @@ def all_at_once(works: Sequence[Callable[[], T]]) -> list[T]:
     finally:
         wait(coming)
     return done + [one.result() for one in coming]
+
+
+@contextmanager
+def every(seconds: float, act: Callable[[], object]) -> Iterator[None]:
+    """Call `act` every so many seconds while this lasts, until it gives False; it is not under way
+    any more when this is over."""
+    ended = threading.Event()
+
+    def again() -> None:
+        while not ended.wait(seconds):
+            if act() is False:
+                return
+
+    thread = threading.Thread(target=again, daemon=True, name="crossfade-every")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:

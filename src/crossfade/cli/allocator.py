@@ -11,10 +11,11 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from crossfade.threads import every
 
 _HEAPS = 2
 # M_ARENA_MAX of <malloc.h>.
@@ -45,16 +46,5 @@ def give_back_memory() -> Iterator[None]:
     if not hasattr(library, "malloc_trim"):
         yield
         return
-    ended = threading.Event()
-
-    def trim() -> None:
-        while not ended.wait(_PAUSE):
-            library.malloc_trim(0)
-
-    thread = threading.Thread(target=trim, daemon=True)
-    thread.start()
-    try:
+    with every(_PAUSE, lambda: library.malloc_trim(0)):
         yield
-    finally:
-        ended.set()
-        thread.join()

@@ -46,14 +46,9 @@ def _strange(upgrade: Upgrade, whose: str, old: Float, new: Float) -> list[str]:
     old, new = old[rows], new[rows]
     seen = match(old, new, looked_at)
     if seen.belongs is False:
-        how = (
-            f"row i of 'new' matches row i{seen.shift:+d} of 'old'"
-            if seen.shift
-            else "they agree no better than shuffled ones"
-        )
         return [
-            f"row i of 'old' does not belong to row i of 'new'{whose} ({how}): these numbers say "
-            "nothing, give the same items in the same order to both models"
+            f"row i of 'old' does not belong to row i of 'new'{whose} ({seen.how}): these numbers "
+            "say nothing, give the same items in the same order to both models"
         ]
     if not agree_under(upgrade, old, new):
         return [

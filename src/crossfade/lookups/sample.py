@@ -366,13 +366,8 @@ class _Run:
         old, new = (self.spools[name].rows_at(rows) for name in LOG)
         seen = match(old, new, looked_at)
         if seen.belongs is False:
-            how = (
-                f"row i of 'new' matches row i{seen.shift:+d} of 'old'"
-                if seen.shift
-                else "they agree no better than shuffled ones"
-            )
             raise BadInput(
-                f"row i of 'old' does not belong to row i of 'new' ({how})",
+                f"row i of 'old' does not belong to row i of 'new' ({seen.how})",
                 where=log.name,
                 step="give the same queries in the same order, of the models of this upgrade",
             )

@@ -15,6 +15,7 @@ from crossfade.errors import BadInput, StoreBusy, StoreError, WorkerLost
 from crossfade.journal.journal import load_journal, save_journal
 from crossfade.journal.work import KEY, Lease, Work, read_work
 from crossfade.stores import Joinable, Store
+from crossfade.threads import every
 
 LEASE_SECONDS = 30.0
 _LONGEST_NAME = 100
@@ -87,28 +88,19 @@ class Member:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Hold the store as a worker, and be heard of; leaves in the end."""
-        ended = threading.Event()
 
-        def renew() -> None:
-            while not ended.wait(self.seconds / 4):
-                # A server that is away for a moment is no reason to give up.
+        def renew() -> bool:
+            # A server that is away for a moment is no reason to give up.
+            with suppress(StoreError):
                 try:
                     self._change(lambda work, now: None)
                 except WorkerLost:
                     self.lost.set()
-                    return
-                except StoreError:
-                    continue
+            return not self.lost.is_set()
 
-        thread = threading.Thread(target=renew, daemon=True, name="crossfade-worker")
         try:
-            with self.store.join(self.mark):
-                thread.start()
-                try:
-                    yield
-                finally:
-                    ended.set()
-                    thread.join()
+            with self.store.join(self.mark), every(self.seconds / 4, renew):
+                yield
         finally:
             self.leave()
 

@@ -54,6 +54,13 @@ class Matching:
     loose: tuple[range, ...] = ()
     """Rows that match no better than those about them, among others that do."""
 
+    @property
+    def how(self) -> str:
+        """In what way they do not belong together."""
+        if self.shift:
+            return f"row i of 'new' matches row i{self.shift:+d} of 'old'"
+        return "they agree no better than shuffled ones"
+
 
 def stretches(rows: int) -> list[range]:
     """The rows to look at: all of them, or eight stretches of consecutive ones.

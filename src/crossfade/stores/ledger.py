@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from crossfade.errors import MissingExtra, StoreBusy, StoreError
 from crossfade.remote import to_path, without_keys
+from crossfade.threads import every
 
 LEASE_SECONDS = 60.0
 _LEASE, _NONCE = "lease", "nonce"
@@ -105,29 +106,20 @@ class Ledger:
         holder = secrets.token_hex(8)
         self.change(lambda values: self._taken(values, holder))
         self._holder, self._renewed = holder, time.time()
-        stop = threading.Event()
-        renewing = threading.Thread(
-            target=self._renew, args=(stop,), name="crossfade-lease", daemon=True
-        )
-        renewing.start()
         try:
-            yield
+            with every(self.seconds / 4, self._renew):
+                yield
         finally:
-            stop.set()
-            renewing.join()
             # Who has lost it has nothing to give back, and an unreachable store waits it out.
             with suppress(StoreError):
                 self.put(_LEASE, None)
             self._holder = self._known = None
 
-    def _renew(self, stop: threading.Event) -> None:
-        while not stop.wait(self.seconds / 4):
-            begin = time.time()
-            try:
-                self.put(_LEASE, self._written(str(self._holder)))
-            except StoreError:
-                # Whoever writes next is told; until then it may only have been the network.
-                continue
+    def _renew(self) -> None:
+        begin = time.time()
+        # Whoever writes next is told of a failure; until then it may only have been the network.
+        with suppress(StoreError):
+            self.put(_LEASE, self._written(str(self._holder)))
             self._renewed = begin
 
     def _taken(self, values: Values, holder: str) -> Values:

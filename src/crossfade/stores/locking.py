@@ -1,14 +1,17 @@
-"""One migration at a time, for stores that are folders: a lock the system drops with its owner."""
+"""One migration at a time: for stores that are folders a lock the system drops with its owner, and
+elsewhere a lease that runs out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from crossfade.errors import StoreBusy, StoreError
+from crossfade.threads import every
 
 
 @contextmanager
@@ -35,6 +38,30 @@ def folder_lock(path: Path, name: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def renewed(seconds: float, renew: Callable[[], bool], name: str) -> Iterator[None]:
+    """Renew a lease of so many seconds while this lasts; `renew` says whether it was still held.
+    `StoreError` at the end if it was not."""
+    lost = threading.Event()
+
+    def act() -> bool:
+        # A server that is away for a moment is no reason to give up; one that gave the lease to
+        # another is.
+        with suppress(StoreError):
+            if not renew():
+                lost.set()
+        return not lost.is_set()
+
+    with every(seconds / 4, act):
+        yield
+    if lost.is_set():
+        raise StoreError(
+            "the right to migrate passed to another process, for this one was away too long",
+            where=name,
+            step="look at the status, then run the step again",
+        )
 
 
 def held_by_other(name: str) -> StoreBusy:

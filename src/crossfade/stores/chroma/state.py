@@ -11,7 +11,6 @@ taken. The clocks of the machines must agree to within half the time of a lease.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +23,7 @@ from crossfade.stores.chroma.client import Database, connect
 from crossfade.stores.chroma.collection import Collection
 from crossfade.stores.chroma.rows import Records, beside
 from crossfade.stores.contract import Column
-from crossfade.stores.locking import held_by_other
+from crossfade.stores.locking import held_by_other, renewed
 
 COLLECTION = "crossfade_state"
 _ADDED = "columns"
@@ -90,33 +89,19 @@ class State:
         mine = self._take(seconds)
         if mine is None:
             raise held_by_other(self.name)
-        ended, lost = threading.Event(), threading.Event()
 
-        def renew() -> None:
-            while not ended.wait(seconds / 4):
-                # A server that is away for a moment is no reason to give up; one that gave the
-                # lease to another is.
-                with suppress(StoreError):
-                    if not self._holds(mine):
-                        lost.set()
-                        return
-                    mine.note({"until": time.time() + seconds})
+        def renew() -> bool:
+            held = self._holds(mine)
+            if held:
+                mine.note({"until": time.time() + seconds})
+            return held
 
-        thread = threading.Thread(target=renew, daemon=True)
-        thread.start()
         try:
-            yield
+            with renewed(seconds, renew, self.name):
+                yield
         finally:
-            ended.set()
-            thread.join()
             if self._holds(mine):
                 self._retire(mine)
-        if lost.is_set():
-            raise StoreError(
-                "the right to migrate passed to another process, for this one was away too long",
-                where=self.name,
-                step="look at the status, then run the step again",
-            )
 
     def _take(self, seconds: float) -> Collection | None:
         name = beside("lease", self.collection)

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from crossfade.errors import StoreError
-from crossfade.stores.locking import folder_lock, held_by_other
+from crossfade.stores.locking import folder_lock, held_by_other, renewed
 from crossfade.stores.milvus.client import Database, connect
 from crossfade.stores.milvus.rows import literal
 from crossfade.stores.milvus.schema import NEW, check_collection, create, make_ready
@@ -129,33 +128,19 @@ class ServerState:
         settle = SETTLE_SECONDS if settle is None else settle
         if not self.take(owner, seconds, settle):
             raise held_by_other(self.name)
-        ended, lost = threading.Event(), threading.Event()
 
-        def renew() -> None:
-            while not ended.wait(seconds / 4):
-                # A server that is away for a moment is no reason to give up; one that gave the
-                # lease to another is.
-                with suppress(StoreError):
-                    if self.owner() not in (owner, None):
-                        lost.set()
-                        return
-                    self._lease(owner, seconds)
+        def renew() -> bool:
+            held = self.owner() in (owner, None)
+            if held:
+                self._lease(owner, seconds)
+            return held
 
-        thread = threading.Thread(target=renew, daemon=True)
-        thread.start()
         try:
-            yield
+            with renewed(seconds, renew, self.name):
+                yield
         finally:
-            ended.set()
-            thread.join()
             if self.owner() == owner:
                 self.put("lease", None)
-        if lost.is_set():
-            raise StoreError(
-                "the right to migrate passed to another process, for this one was away too long",
-                where=self.name,
-                step="look at the status, then run the step again",
-            )
 
     def take(self, owner: str, seconds: float, settle: float) -> bool:
         """Whether it is held now."""

@@ -16,16 +16,15 @@ from __future__ import annotations
 import json
 import random
 import secrets
-import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from crossfade.errors import StoreError
 from crossfade.stores.contract import Change, Column
-from crossfade.stores.locking import held_by_other
+from crossfade.stores.locking import held_by_other, renewed
 from crossfade.stores.qdrant.client import Database, connect, translate_errors
 
 COLLECTION = "crossfade_state"
@@ -152,31 +151,12 @@ class State:
         self._ensure()
         if not self._take(owner, seconds):
             raise held_by_other(f"{self.name}#{self.collection}")
-        ended, lost = threading.Event(), threading.Event()
-
-        def renew() -> None:
-            while not ended.wait(seconds / 4):
-                # A server that is away for a moment is no reason to give up; one that gave the
-                # lease to another is.
-                with suppress(StoreError):
-                    if not self._renew(owner, seconds):
-                        lost.set()
-                        return
-
-        thread = threading.Thread(target=renew, daemon=True)
-        thread.start()
+        name = f"{self.name}#{self.collection}"
         try:
-            yield
+            with renewed(seconds, lambda: self._renew(owner, seconds), name):
+                yield
         finally:
-            ended.set()
-            thread.join()
             self._give_back(owner)
-        if lost.is_set():
-            raise StoreError(
-                "the right to migrate passed to another process, for this one was away too long",
-                where=f"{self.name}#{self.collection}",
-                step="look at the status, then run the step again",
-            )
 
     def _take(self, owner: str, seconds: float) -> bool:
         from qdrant_client import models
